@@ -1,0 +1,67 @@
+"""Lowtide: the least peak memory for training a PyTorch model, with bit-identical gradients.
+
+The planning half (`lowtide.planning`) is plain Python and numpy; the acting half (`lowtide.acting`) needs torch and is
+imported when one of its names is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from lowtide.errors import InputError, LowtideError, PlanError, ReplayError, TraceError
+from lowtide.planning.plan import Plan, load
+from lowtide.planning.simulate import Timeline, simulate
+from lowtide.planning.step import Category, Step
+
+if TYPE_CHECKING:
+    from lowtide.acting.api import plan
+    from lowtide.acting.apply import apply, checkpoint, remat
+    from lowtide.acting.measure import Measurement, measure
+    from lowtide.acting.trace import trace
+    from lowtide.acting.verify import Verdict, verify
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "plan": "lowtide.acting.api",
+    "trace": "lowtide.acting.trace",
+    "remat": "lowtide.acting.apply",
+    "apply": "lowtide.acting.apply",
+    "checkpoint": "lowtide.acting.apply",
+    "measure": "lowtide.acting.measure",
+    "Measurement": "lowtide.acting.measure",
+    "verify": "lowtide.acting.verify",
+    "Verdict": "lowtide.acting.verify",
+}
+
+__all__ = [
+    "Category",
+    "InputError",
+    "LowtideError",
+    "Measurement",
+    "Plan",
+    "PlanError",
+    "ReplayError",
+    "Step",
+    "Timeline",
+    "TraceError",
+    "Verdict",
+    "apply",
+    "checkpoint",
+    "load",
+    "measure",
+    "plan",
+    "remat",
+    "simulate",
+    "trace",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'lowtide' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
