@@ -1,0 +1,87 @@
+"""`StorageMeter`: the second witness. It counts storages as the dispatcher sees them come and go.
+
+It works on real, fake and `meta` tensors alike, so that the same peak can be had where nothing is allocated. It knows
+tensors only, not the workspace of kernels: the difference to `measure` is that workspace.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from torch import Tensor, UntypedStorage
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+class StorageMeter(TorchDispatchMode):
+    """While it is entered: bytes of the storages that ops create, from their first op to their death, forward and
+    backward.
+
+    Attributes:
+        current_bytes: bytes of such storages alive now.
+        peak_bytes: the most there were after any op.
+        peak_op: name of the op after which they were the most.
+        ops: number of ops seen.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        self.current_bytes = 0
+        self.peak_bytes = 0
+        self.peak_op = ""
+        self.ops = 0
+        # The address of a storage is used again as soon as it is freed: the finalizer takes it out in time.
+        self._live: dict[int, tuple[weakref.ref[UntypedStorage], int]] = {}
+
+    def reset_peak(self) -> None:
+        """Look for the peak anew, from what is alive now."""
+        self.peak_bytes = self.current_bytes
+        self.peak_op = ""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        given = {_key(s): s for s in _storages((args, kwargs))}
+        out = func(*args, **kwargs)
+        self.ops += 1
+        for storage in _storages(out):
+            if _key(storage) not in given and _key(storage) not in self._live:
+                self._add(storage)
+        if func._schema.is_mutable:
+            for key, storage in given.items():
+                self._resize(key, storage)
+        if self.current_bytes > self.peak_bytes:
+            self.peak_bytes, self.peak_op = self.current_bytes, str(func)
+        return out
+
+    def _add(self, storage: UntypedStorage) -> None:
+        key = _key(storage)
+        self._live[key] = (weakref.ref(storage, lambda _: self._remove(key)), storage.nbytes())
+        self.current_bytes += storage.nbytes()
+
+    def _remove(self, key: int) -> None:
+        found = self._live.pop(key, None)
+        if found is not None:
+            self.current_bytes -= found[1]
+
+    def _resize(self, key: int, storage: UntypedStorage) -> None:
+        """`resize_` and out variants let an existing storage grow."""
+        found = self._live.get(key)
+        if found is not None and found[1] != storage.nbytes():
+            self._live[key] = (found[0], storage.nbytes())
+            self.current_bytes += storage.nbytes() - found[1]
+
+
+def _key(storage: UntypedStorage) -> int:
+    return storage._cdata  # pyright: ignore[reportPrivateUsage]
+
+
+def _storages(tree: Any) -> list[UntypedStorage]:
+    out: list[UntypedStorage] = []
+    for leaf in tree_leaves(tree):
+        if isinstance(leaf, Tensor):
+            try:
+                out.append(leaf.untyped_storage())
+            except (NotImplementedError, RuntimeError):  # sparse and other tensors that have no storage
+                continue
+    return out
