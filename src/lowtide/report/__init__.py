@@ -1,0 +1,1 @@
+"""The nouns as text. No torch here: a plan can be read on a machine that has none."""

@@ -1,0 +1,182 @@
+"""Step, plan, timeline and verdict as text that fits a screen. These are their reprs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lowtide.report.columns import columns, shorten
+from lowtide.report.modules import module_table
+from lowtide.units import format_bytes, format_flops, format_percent, format_seconds
+
+if TYPE_CHECKING:
+    from lowtide.planning.plan import Plan
+    from lowtide.planning.step import Step
+
+_WIDTH = 100
+
+
+def title(step: Step) -> str:
+    """What was traced, in one line: model, inputs, device."""
+    meta = step.meta
+    name = str(meta.get("name") or meta.get("model") or "a step")
+    inputs = meta.get("inputs") or ""
+    text = inputs if isinstance(inputs, str) else ", ".join(map(str, inputs))
+    optimizer = f", {meta['optimizer']}" if meta.get("optimizer") else ""
+    return shorten(f"{name} on {text}{optimizer}" if text else f"{name}{optimizer}", _WIDTH)
+
+
+def describe_step(step: Step) -> str:
+    """The size of a step: ops, FLOPs, bytes by category, and what no plan can change."""
+    phases = Counter(op.phase.value for op in step.ops)
+    saved = {step.values[s.value].storage for s in step.saves if not step.is_external(s.value)}
+    saved_bytes = sum(step.storages[s].nbytes for s in saved)
+    rows = [
+        ["ops", ", ".join(f"{n:,} {phase}" for phase, n in phases.items()) or "none"],
+        ["work", f"{format_flops(step.total_flops)}, {format_flops(step.forward_flops)} of it forward"],
+        ["saved for backward", f"{format_bytes(saved_bytes)} in {len(saved):,} storages"],
+        ["peak of what no plan can change", format_bytes(max(step.base_bytes, default=0))],
+        ["allocated before the step", format_bytes(step.standing_bytes)],
+    ]
+    pinned = Counter(op.pinned for op in step.ops[: step.n_forward] if op.pinned)
+    if pinned:
+        rows.append(["ops that cannot be replayed", f"{sum(pinned.values()):,} ({pinned.most_common(1)[0][0]})"])
+    categories = [[c.value, format_bytes(n)] for c, n in step.category_bytes.items() if n]
+    return "\n".join(
+        [
+            f"Step of {title(step)}",
+            "",
+            *_facts(rows),
+            "",
+            "All storages of the step, by what they are for (not all at once)",
+            *columns(categories, indent="  "),
+        ]
+    )
+
+
+def describe_plan(plan: Plan) -> str:
+    """Before and after, the bound and what sets it, the added work, and what is kept, by module."""
+    before = plan.total_peak_bytes - plan.peak_bytes + plan.baseline_peak_bytes
+    table = [
+        ["", "no plan", "planned", ""],
+        ["peak of the step", *_pair(plan.baseline_peak_bytes, plan.peak_bytes)],
+        ["peak with all that stood before it", *_pair(before, plan.total_peak_bytes)],
+        ["no plan can be below", "", format_bytes(plan.lower_bound_bytes), _times(plan)],
+    ]
+    rows = [
+        ["the bound is set by", plan.bound_op or "nothing"],
+        ["added work", _work(plan)],
+        ["solver", f"{plan.solver}: {plan.status}" if plan.status else plan.solver],
+    ]
+    return "\n".join(
+        [f"Plan for {title(plan.step)}", "", *columns(table), "", *_facts(rows), "", *_modules(plan.step, plan.keep)]
+    )
+
+
+def _pair(before: int, after: int) -> list[str]:
+    return [format_bytes(before), format_bytes(after), format_percent(after / before) if before else ""]
+
+
+def _times(plan: Plan) -> str:
+    if plan.lower_bound_bytes <= 0:
+        return ""
+    return f"peak is {plan.peak_bytes / plan.lower_bound_bytes:.2f} times it"
+
+
+def _work(plan: Plan) -> str:
+    step = plan.step
+    if not plan.recompute_ops:
+        return "none: nothing is recomputed"
+    text = f"{plan.recompute_ops:,} op runs, {format_flops(plan.recompute_flops)}"
+    if step.forward_flops:
+        text += f": {format_percent(plan.recompute_flops / step.forward_flops)} of the forward pass"
+        text += f", {format_percent(plan.recompute_flops / step.total_flops)} of the step"
+    return text
+
+
+def _modules(step: Step, keep: frozenset[int]) -> list[str]:
+    table = module_table(step, keep)
+    if not table:
+        return ["Autograd saves no activation in this step: there is nothing to plan."]
+    rows = [["activations of", "saved", "kept", "recomputed"]]
+    for row in table:
+        name = shorten(row.module or "the model itself", 48)
+        rows.append([name, *map(format_bytes, (row.saved_bytes, row.kept_bytes, row.dropped_bytes))])
+    if len(table) > 1:
+        sums = (sum(r.saved_bytes for r in table), sum(r.kept_bytes for r in table), sum(r.dropped_bytes for r in table))
+        rows.append(["all", *map(format_bytes, sums)])
+    return columns(rows)
+
+
+class DifferenceLike(Protocol):
+    """What is read of a difference."""
+
+    @property
+    def sentence(self) -> str: ...
+
+
+class VerdictLike(Protocol):
+    """What is read of a `Verdict`; its class is in the half of the library that needs torch."""
+
+    @property
+    def ok(self) -> bool: ...
+    @property
+    def differences(self) -> Sequence[DifferenceLike]: ...
+    @property
+    def peak_bytes(self) -> int: ...
+    @property
+    def baseline_peak_bytes(self) -> int: ...
+    @property
+    def predicted_peak_bytes(self) -> int: ...
+    @property
+    def predicted_baseline_peak_bytes(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def baseline_seconds(self) -> float: ...
+
+
+def describe_verdict(verdict: VerdictLike, differences: int = 10) -> str:
+    """Whether the planned step is the plain one to the bit, and what both took. At most `differences` of them."""
+    v = verdict
+    table = [
+        ["", "no plan", "planned", ""],
+        ["measured peak of the step", *_pair(v.baseline_peak_bytes, v.peak_bytes)],
+        ["predicted peak", *_pair(v.predicted_baseline_peak_bytes, v.predicted_peak_bytes)],
+        [
+            "prediction is off by",
+            _off(v.predicted_baseline_peak_bytes, v.baseline_peak_bytes),
+            _off(v.predicted_peak_bytes, v.peak_bytes),
+        ],
+        ["time of the step", *_times_of(v)],
+    ]
+    if v.ok:
+        lines = ["The planned step is identical to the plain one, bit for bit."]
+    else:
+        n = len(v.differences)
+        lines = [f"The planned step DIFFERS from the plain one in {n:,} place{'s' if n != 1 else ''}:"]
+        lines += [f"  {d.sentence}" for d in v.differences[:differences]]
+        if n > differences:
+            lines.append(f"  ... and {n - differences:,} more")
+    return "\n".join([*lines, "", *columns(table)])
+
+
+def _off(predicted: int, measured: int) -> str:
+    return f"{100 * (predicted / measured - 1):+.1f} %" if measured else "-"
+
+
+def _times_of(v: VerdictLike) -> list[str]:
+    change = f"{100 * (v.seconds / v.baseline_seconds - 1):+.1f} %" if v.baseline_seconds else ""
+    return [format_seconds(v.baseline_seconds), format_seconds(v.seconds), change]
+
+
+def _facts(rows: list[list[str]]) -> list[str]:
+    """Label and text, both to the left."""
+    width = max(len(label) for label, _ in rows)
+    return [f"{label.ljust(width)}  {text}".rstrip() for label, text in rows]
+
+
+def describe_timeline(timeline: Any) -> str:
+    """The curve of memory over the step, its peak, and what the bytes at the peak are for."""
+    return repr(timeline)
