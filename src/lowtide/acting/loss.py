@@ -37,7 +37,9 @@ def scalar_loss(output: Any, loss: Callable[[Any], Tensor] | None = None) -> Ten
         scalar = loss(output)
         if not isinstance(scalar, Tensor) or scalar.numel() != 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             shape = tuple(scalar.shape) if isinstance(scalar, Tensor) else type(scalar).__name__  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InputError(f"the loss must be a tensor with one element, not {shape}: reduce it with .sum() or .mean()")
+            raise InputError(
+                f"the loss must be a tensor with one element, not {shape}: reduce it with .sum() or .mean()"
+            )
         return scalar
     if isinstance(output, Tensor) and output.numel() == 1:
         return output

@@ -115,7 +115,17 @@ def _has_plain_state(obj: Any) -> bool:
     if isinstance(obj, (type, Tensor, torch.Generator)) or not hasattr(obj, "__dict__"):
         return False
     owner = type(obj).__module__.partition(".")[0]
-    return owner not in {"torch", "builtins", "functools", "types", "typing", "threading", "logging", "collections"}
+    return owner not in {
+        "torch",
+        "lowtide",
+        "builtins",
+        "functools",
+        "types",
+        "typing",
+        "threading",
+        "logging",
+        "collections",
+    }
 
 
 def _refill(container: Any, content: Any) -> None:

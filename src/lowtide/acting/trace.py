@@ -63,7 +63,7 @@ class _StorageRecord:
 class _Packed:
     """What autograd holds instead of a saved tensor: where it came from, and nothing of its memory."""
 
-    __slots__ = ("copy", "recorder", "save", "shape", "__weakref__")
+    __slots__ = ("__weakref__", "copy", "recorder", "save", "shape")
 
     def __init__(self, recorder: Recorder, save: int, tensor: Tensor, copy: Tensor | None) -> None:
         self.recorder = recorder
@@ -333,7 +333,9 @@ class Recorder(TorchDispatchMode):
         storages = tuple(
             Storage(
                 nbytes=s.nbytes,
-                category=Category.ACTIVATION if i in saved_storages and s.category is Category.TRANSIENT else s.category,
+                category=Category.ACTIVATION
+                if i in saved_storages and s.category is Category.TRANSIENT
+                else s.category,
                 birth=s.birth,
                 death=n if s.death < 0 or s.birth < 0 else s.death,
                 external=s.external,
@@ -373,7 +375,7 @@ class Recorder(TorchDispatchMode):
             else:
                 inner = len(positions) < len(self.moments) and not self._backward_began(len(positions))
                 at = bisect.bisect_left(self.op_seq, seq)
-                if 0 <= seq and at < n_forward and not inner:
+                if seq >= 0 and at < n_forward and not inner:
                     here = min(here, at)
                 positions.append(here)
         return tuple(positions)
@@ -542,7 +544,9 @@ def _run(
         with torch.autograd.graph.saved_tensors_hooks(recorder.pack, recorder.unpack):
             scalar = _forward(model, fake_args, fake_kwargs, loss, recorder)
         if not scalar.requires_grad:
-            raise InputError("the loss does not depend on anything that requires a gradient: there is no backward to plan")
+            raise InputError(
+                "the loss does not depend on anything that requires a gradient: there is no backward to plan"
+            )
         recorder.n_forward = len(recorder.ops)
         recorder.phase = Phase.BACKWARD
         recorder.first_backward_moment = len(recorder.moments)
@@ -592,7 +596,8 @@ def _meta(model: nn.Module, args: Any, kwargs: Any, optimizer: Any) -> dict[str,
     first = next(iter(model.parameters()), None)
     return {
         "model": type(model).__name__,
-        "inputs": [shape(t) for t in tensors_of(args)] + [f"{k}={shape(t)}" for k, v in kwargs.items() for t in tensors_of(v)],
+        "inputs": [shape(t) for t in tensors_of(args)]
+        + [f"{k}={shape(t)}" for k, v in kwargs.items() for t in tensors_of(v)],
         "device": str(_trace_device(first)) if first is not None else "cpu",
         "dtype": str(first.dtype).removeprefix("torch.") if first is not None else "",
         "parameters": sum(p.numel() for p in model.parameters()),

@@ -1,0 +1,240 @@
+"""One live op that can be run again: what it was called with, and where its outputs go.
+
+A `Slot` is a live value: one version of one storage. A `Record` is an op that read and wrote slots. Tensors in a
+record's arguments are `Ref`s, slot plus geometry, so that a record holds no memory of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+from lowtide.errors import ReplayError
+
+_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(
+    torch._C.DispatchKey.AutocastCUDA
+)
+
+
+class Slot:
+    """A live value.
+
+    Attributes:
+        tensor: any tensor on its storage while the value is at hand, else None.
+        record: the op that wrote it, if it can be run again.
+        version: for a slot that was there before (a parameter, an input, a tensor Python made): the tensor's version
+            counter when it was read. -1 for slots with a record or held by the tape.
+        held: the tape holds it from forward on, as a source for recomputation.
+        undefined: its memory has no content that an op wrote.
+        drop: the plan wants it dropped where it can be.
+        saves: ids of the plan's saves of this value, in the order autograd packs them.
+        packed: how many were packed.
+        pending: handles that backward has not let go of.
+        temporary: it was recomputed on demand, outside the plan's lists.
+        nbytes: size of its storage.
+    """
+
+    __slots__ = (
+        "drop", "held", "nbytes", "packed", "pending", "record", "saves", "temporary", "tensor", "undefined", "value",
+        "version",
+    )  # fmt: skip
+
+    def __init__(self, value: int = -1) -> None:
+        self.value = value
+        self.tensor: Tensor | None = None
+        self.record: Record | None = None
+        self.version = -1
+        self.held = False
+        self.undefined = False
+        self.drop = False
+        self.saves: tuple[int, ...] = ()
+        self.packed = 0
+        self.pending = 0
+        self.temporary = False
+        self.nbytes = 0
+
+    @property
+    def certain(self) -> bool:
+        """Whether the value can be had again whatever happens: it stands, is held, or its op can be run again."""
+        return self.held or self.version >= 0 or self.record is not None
+
+
+class Ref:
+    """A tensor argument: a view of a slot's storage."""
+
+    __slots__ = ("dtype", "offset", "size", "slot", "stride")
+
+    def __init__(self, slot: Slot, t: Tensor) -> None:
+        self.slot = slot
+        self.size = t.size()
+        self.stride = t.stride()
+        self.offset = t.storage_offset()
+        self.dtype = t.dtype
+
+    def on(self, base: Tensor) -> Tensor:
+        """The tensor, on the storage of `base`."""
+        if base.dtype == self.dtype:
+            return base.as_strided(self.size, self.stride, self.offset)
+        view = torch.empty(0, dtype=self.dtype, device=base.device)
+        return view.set_(base.untyped_storage(), self.offset, self.size, self.stride)
+
+
+class Scratch:
+    """A tensor argument whose content does not matter and which the op writes to: statistics of a batch norm."""
+
+    __slots__ = ("device", "dtype", "size")
+
+    def __init__(self, t: Tensor) -> None:
+        self.size, self.dtype, self.device = t.size(), t.dtype, t.device
+
+    def make(self) -> Tensor:
+        return torch.zeros(self.size, dtype=self.dtype, device=self.device)
+
+
+def copy_of(slot: Slot) -> Tensor:
+    """A tensor on a copy of the slot's whole storage."""
+    assert slot.tensor is not None
+    storage = slot.tensor.untyped_storage().clone()
+    whole = torch.empty(0, dtype=slot.tensor.dtype, device=slot.tensor.device)
+    return whole.set_(storage, 0, (storage.nbytes() // max(whole.element_size(), 1),), (1,))
+
+
+class Record:
+    """An op of the live forward pass, ready to be run again.
+
+    Attributes:
+        index: its place in the live op stream: reads come from records with smaller ones.
+        args, kwargs: as called, tensors replaced by `Ref` or `Scratch`; lists of tensors by lists of those.
+        inplace: pairs (old slot, new slot) on one storage.
+        outs: pairs (position in the flattened outputs, slot) of outputs that have a storage of their own.
+        generator: the generator it drew from and that one's state before, for random ops.
+    """
+
+    __slots__ = ("args", "func", "generator", "index", "inplace", "kwargs", "outs", "reads", "where")
+
+    def __init__(self, index: int, func: OpOverload, where: str) -> None:
+        self.index = index
+        self.func = func
+        self.where = where
+        self.args: list[Any] = []
+        self.kwargs: dict[str, Any] = {}
+        self.reads: list[Slot] = []
+        self.inplace: list[tuple[Slot, Slot]] = []
+        self.outs: list[tuple[int, Slot]] = []
+        self.generator: tuple[torch.Generator, Tensor] | None = None
+
+    def written(self) -> list[Slot]:
+        return [s for _, s in self.inplace] + [s for _, s in self.outs]
+
+    def run(self, consume: bool | Collection[Slot] = False) -> None:
+        """Run the op again; its outputs' slots get tensors, unless they have some already.
+
+        Args:
+            consume: old versions (or all of them) whose storage the op may take over. Others are copied first.
+
+        Raises:
+            ReplayError: if a parameter or an input was changed since forward, or an output comes out with another size.
+        """
+        bases: dict[int, Tensor] = {}
+        for old, new in self.inplace:
+            if consume is True or (consume is not False and old in consume):
+                assert old.tensor is not None
+                base, old.tensor = old.tensor, None
+            else:
+                base = copy_of(old)
+            bases[id(old)] = base
+            if new.tensor is None:
+                new.tensor = base
+        args = [self._rebuilt(a, bases) for a in self.args]
+        kwargs = {k: self._rebuilt(a, bases) for k, a in self.kwargs.items()}
+        with _as_drawn(self.generator):
+            out = self.func(*args, **kwargs)
+        if not self.outs:
+            return
+        flat: Any = out if isinstance(out, (tuple, list)) else (out,)
+        if any(isinstance(o, (tuple, list)) for o in flat):
+            from lowtide.acting.ops import outputs_in
+
+            flat = outputs_in(out)
+        for position, slot in self.outs:
+            if slot.tensor is None:
+                t = flat[position]
+                if t.untyped_storage().nbytes() != slot.nbytes:
+                    raise ReplayError(
+                        f"recomputing {self.func} in {self.where or 'the model'} gave {t.untyped_storage().nbytes()} "
+                        f"bytes where forward gave {slot.nbytes}: a tensor it reads has changed since forward"
+                    )
+                slot.tensor = t
+
+    def _rebuilt(self, a: Any, bases: dict[int, Tensor]) -> Any:
+        kind = type(a)
+        if kind is Ref:
+            slot = a.slot
+            base = bases.get(id(slot))
+            if base is None:
+                base = slot.tensor
+                if base is None:
+                    raise ReplayError(
+                        f"{self.func} in {self.where or 'the model'} needs a value that is gone: please report it"
+                    )
+                if slot.version >= 0 and base._version != slot.version:
+                    raise ReplayError(
+                        changed(base, slot.version, f"recomputing {self.func} in {self.where or 'the model'}")
+                    )
+            return a.on(base)
+        if kind is Scratch:
+            return a.make()
+        if kind is list or kind is tuple:
+            return [self._rebuilt(b, bases) for b in a]
+        return a
+
+
+def changed(t: Tensor, version: int, doing: str) -> str:
+    """The sentence for a tensor that was modified between forward and backward."""
+    return (
+        f"{doing}: one of the variables needed for gradient computation has been modified by an inplace operation "
+        f"between forward and backward: a {t.dtype} tensor of shape {list(t.shape)} is at version {t._version}, "
+        f"expected version {version}; change it after backward, or keep a copy"
+    )
+
+
+@contextlib.contextmanager
+def below_autograd() -> Any:
+    """Where recomputation runs: nothing is recorded by autograd, autocast does not cast again."""
+    with torch._C._AutoDispatchBelowAutograd(), torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
+        yield
+
+
+def generator_of(args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device) -> torch.Generator | None:
+    """The generator a random op draws from, or None where its device has none that we know."""
+    explicit = kwargs.get("generator")
+    if explicit is None:
+        explicit = next((a for a in args if isinstance(a, torch.Generator)), None)
+    if explicit is not None:
+        return explicit
+    if device.type == "cpu":
+        return torch.default_generator
+    if device.type == "cuda":
+        index = device.index if device.index is not None else torch.cuda.current_device()
+        return torch.cuda.default_generators[index]
+    return None
+
+
+@contextlib.contextmanager
+def _as_drawn(generator: tuple[torch.Generator, Tensor] | None) -> Any:
+    """With the generator as it was in forward; afterwards as it is now."""
+    if generator is None:
+        yield
+        return
+    source, then = generator
+    now = source.get_state()
+    source.set_state(then)
+    try:
+        yield
+    finally:
+        source.set_state(now)

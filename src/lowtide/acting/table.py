@@ -1,0 +1,122 @@
+"""What the tape does at each forward op of a plan, decided once per plan so that a live op costs microseconds."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+
+import torch
+from torch._ops import OpOverload
+
+from lowtide.acting.trace import INNER_BACKWARD
+from lowtide.planning.plan import Plan
+from lowtide.planning.schedule import Schedule, schedule
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """One expected op of the live forward stream.
+
+    Attributes:
+        func: the overload, or None if this torch does not have it (then nothing matches).
+        name, module: what the step calls it, for messages.
+        op: id in the step.
+        plain: nothing about it is of interest, only that it came.
+        record: it is recomputed at some point, so its arguments are written down.
+        inplace: value ids of new versions, in the order of the op's written arguments.
+        outs: value ids of the storages it makes, in the order of its outputs.
+    """
+
+    func: OpOverload | None
+    name: str
+    module: str
+    op: int
+    plain: bool
+    record: bool
+    inplace: tuple[int, ...]
+    outs: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A plan as the tape reads it.
+
+    Attributes:
+        entries: the expected stream.
+        interesting: values that get a slot.
+        sources: values that the tape itself holds from forward on.
+        dropped: value -> ids of its saves in packing order, for saved values that the plan drops.
+        schedule: what to run and to let go at each unpack.
+        events_of: save id -> indices into schedule.events, one per use.
+    """
+
+    entries: tuple[Entry, ...]
+    interesting: frozenset[int]
+    sources: frozenset[int]
+    dropped: dict[int, tuple[int, ...]]
+    schedule: Schedule
+    events_of: dict[int, tuple[int, ...]]
+
+
+def _overload(name: str) -> OpOverload | None:
+    namespace, packet, overload = name.split(".", 2)
+    try:
+        return getattr(getattr(getattr(torch.ops, namespace), packet), overload)
+    except AttributeError:
+        return None
+
+
+def build_table(plan: Plan) -> Table:
+    """Prepare `plan`. Linear in its step and lists."""
+    step = plan.step
+    order = schedule(step, plan.keep, plan.runs)
+    recorded = {o for ops in plan.runs.values() for o in ops}
+    dropped = {
+        v: saves for v, saves in step.saves_of.items() if v not in plan.keep and not step.is_external(v)
+    }  # saves_of is in packing order
+    read = {v for o in recorded for v in step.ops[o].reads if not step.is_external(v)}
+    interesting = frozenset(read | {v for o in recorded for v in step.ops[o].writes} | set(dropped))
+    entries: list[Entry] = []
+    overloads: dict[str, OpOverload | None] = {}
+    for i, op in enumerate(step.ops[: step.n_forward]):
+        if op.pinned == INNER_BACKWARD:
+            continue
+        if op.name not in overloads:
+            overloads[op.name] = _overload(op.name)
+        entries.append(
+            Entry(
+                func=overloads[op.name],
+                name=op.name,
+                module=op.module,
+                op=i,
+                plain=i not in recorded and not any(w in interesting for w in op.writes),
+                record=i in recorded,
+                inplace=tuple(new for _, new in op.inplace),
+                outs=tuple(w for w in op.writes if step.values[w].version == 0),
+            )
+        )
+    events_of: dict[int, list[int]] = {}
+    for i, event in enumerate(order.events):
+        events_of.setdefault(event.save, []).append(i)
+    return Table(
+        entries=tuple(entries),
+        interesting=interesting,
+        sources=order.sources,
+        dropped=dropped,
+        schedule=order,
+        events_of={s: tuple(e) for s, e in events_of.items()},
+    )
+
+
+_tables: dict[int, tuple[weakref.ref[Plan], Table]] = {}
+
+
+def table_of(plan: Plan) -> Table:
+    """The plan's table, built at its first use and dropped with it."""
+    found = _tables.get(id(plan))
+    if found is not None and found[0]() is plan:
+        return found[1]
+    table = build_table(plan)
+    key = id(plan)
+    _tables[key] = (weakref.ref(plan, lambda _: _tables.pop(key, None)), table)
+    return table

@@ -1,0 +1,452 @@
+"""replay: a live forward and its backward under a plan. The user's Python runs once.
+
+In forward, a dispatch mode below autograd follows the op stream along the plan's table and writes down the calls that
+will be run again; `pack` drops what the plan drops. In backward, `unpack` runs the plan's list for that point and
+hands out the result; memory is let go at its last use.
+
+The plan is advice, the live records are the truth: a value is dropped only if this very tape has the records to
+rebuild it (`Slot.certain`), whatever the plan believes. Two rules make backward safe in any order:
+
+* While backward follows the plan's order, the plan's releases are carried out. The plan was checked, so from the
+  state it has reached every later unpack can be answered by running the lists in between, that is, everything still
+  pending can be rebuilt from what is at hand.
+* At the first deviation releases stop. The state stays such that everything pending can be rebuilt, and it is, on
+  demand. The same holds while a graph is retained, since what was handed out may be asked for again.
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lowtide.acting.ops import OpInfo, is_plain, op_info, outputs_in, statistics_written, storage_key, tensors_in
+from lowtide.acting.record import Record, Ref, Scratch, Slot, below_autograd, changed, copy_of, generator_of
+from lowtide.acting.table import Entry, Table
+from lowtide.errors import ReplayError
+from lowtide.planning.schedule import Action
+
+_graph_task_id: Callable[[], int] = torch._C._current_graph_task_id
+_graph_is_retained: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph
+
+# How far the matcher looks ahead where fake and real streams differ in copies (fact 9).
+_LOOK_AHEAD = 6
+
+
+class Kept:
+    """What autograd holds for a saved tensor that stays: an alias, and the version it had."""
+
+    __slots__ = ("tensor", "version")
+
+    def __init__(self, tensor: Tensor, version: int) -> None:
+        self.tensor = tensor
+        self.version = version
+
+
+class Dropped:
+    """What autograd holds for a saved tensor that was dropped: where to have it from."""
+
+    __slots__ = ("ref", "save", "tape", "tensor", "unpacked")
+
+    def __init__(self, tape: Tape, ref: Ref, save: int) -> None:
+        self.tape = tape
+        self.ref = ref
+        self.save = save  # -1: not in the plan
+        self.unpacked = 0
+        self.tensor: Tensor | None = None  # held from the unpack until the node lets go, as autograd itself does
+        ref.slot.pending += 1
+
+    def __del__(self) -> None:
+        slot = self.ref.slot
+        slot.pending -= 1
+        if slot.pending == 0 and slot.temporary:
+            slot.tensor = None
+
+
+class Tape:
+    """The records of one forward pass, and the state of its backward. Held by the handles that autograd holds."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.slots: dict[int, Slot] = {}
+        self.records: dict[int, Record] = {}
+        self.packed_saves: set[int] = set()
+        self.complete = False  # every forward op has been seen, or the region was left
+        self.cursor = 0
+        self.deviated = False
+        self.consumed = False  # a source was let go: what was handed out may not be rebuilt from the start again
+        self.task = -1
+        self.busy = False
+        self.recomputed_ops = 0
+
+    # -- backward -----------------------------------------------------------------------------------------------
+
+    def unpack(self, handle: Dropped) -> Tensor:
+        """The dropped tensor of `handle`."""
+        if handle.tensor is not None:
+            return handle.tensor
+        task = _graph_task_id()
+        final = task != -1 and self.complete and not _graph_is_retained()
+        slot = handle.ref.slot
+        self.busy = True
+        try:
+            with below_autograd():
+                self._enter_task(task)
+                events = self.table.events_of.get(handle.save, ())
+                event = events[handle.unpacked] if handle.unpacked < len(events) else -1
+                handle.unpacked += 1
+                ends = False
+                if self._in_order(event):
+                    self._follow(event, final)
+                    ends = self.table.schedule.events[event].ends_hold
+                if slot.tensor is None:
+                    self._demand(slot)
+                assert slot.tensor is not None
+                t = handle.ref.on(slot.tensor)
+        finally:
+            self.busy = False
+        if final:
+            handle.tensor = t
+        if ends or (slot.temporary and (final and slot.pending == 1)):
+            slot.tensor = None
+        return t
+
+    def _enter_task(self, task: int) -> None:
+        """A new backward pass starts the plan again, unless an earlier one has used its sources up."""
+        if task == self.task:
+            return
+        self.task = task
+        if not self.consumed:
+            self.cursor = 0
+            self.deviated = False
+
+    def _in_order(self, event: int) -> bool:
+        """Whether `event` is the next of the plan's that can come in this backward."""
+        if self.deviated or event < self.cursor:
+            self.deviated = True
+            return False
+        events, packed = self.table.schedule.events, self.packed_saves
+        for i in range(self.cursor, event):
+            if events[i].save in packed:
+                self.deviated = True
+                return False
+        return True
+
+    def _follow(self, event: int, final: bool) -> None:
+        """Carry out the plan's lists up to `event`. Lists of points that cannot come, because their op was not part
+        of this forward, are carried out too: later ones may build on them."""
+        events = self.table.schedule.events
+        while self.cursor <= event:
+            for action in events[self.cursor].actions:
+                self._act(action, final)
+            self.cursor += 1
+
+    def _act(self, action: Action, final: bool) -> None:
+        record = self.records.get(action.op)
+        if record is None:  # not part of this forward
+            return
+        for slot in record.reads:
+            if slot.tensor is None:
+                self._demand(slot)
+        record.run([self.slots[v] for v in action.consume])
+        self.recomputed_ops += 1
+        for slot in record.written():
+            if not slot.held and slot.value not in action.retain:
+                slot.tensor = None
+        for v in action.free:
+            slot = self.slots.get(v)
+            if slot is not None and (final or not slot.held):
+                slot.tensor = None
+                self.consumed = self.consumed or slot.held
+
+    def _demand(self, target: Slot) -> None:
+        """Rebuild one value from what is at hand, outside the plan's lists."""
+        needed: dict[int, Record] = {}
+        todo = [target]
+        while todo:
+            slot = todo.pop()
+            if slot.tensor is not None:
+                continue
+            record = slot.record
+            if record is None:
+                raise ReplayError(
+                    "a dropped activation cannot be rebuilt: what it is made from was let go in an earlier backward; "
+                    "pass retain_graph=True to all backward calls but the last"
+                )
+            if record.index not in needed:
+                needed[record.index] = record
+                todo.extend(record.reads)
+        had = {id(s) for r in needed.values() for s in r.written() if s.tensor is not None}
+        for index in sorted(needed):
+            needed[index].run(False)
+            self.recomputed_ops += 1
+        for record in needed.values():
+            for slot in record.written():
+                if id(slot) in had or slot is target:
+                    continue
+                if slot.pending == 0:
+                    slot.tensor = None
+                else:
+                    slot.temporary = True
+        target.temporary = not target.held
+
+
+class Region(TorchDispatchMode):
+    """Records one forward pass on a tape. Enter it with `hooks()` around the forward."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__()
+        self.table = table
+        self.tape = Tape(table)
+        self.entries = table.entries
+        self.cursor = 0
+        self.index = 0
+        self.by_key: dict[int, Slot] = {}
+        self.guards: list[StorageWeakRef] = []  # keep storage addresses from being used again
+
+    def hooks(self) -> torch.autograd.graph.saved_tensors_hooks:
+        return torch.autograd.graph.saved_tensors_hooks(self.pack, self.unpack)
+
+    def close(self) -> None:
+        """Forward is over: forget addresses. The tape lives on in autograd's handles."""
+        self.tape.complete = True
+        self.by_key.clear()
+        self.guards.clear()
+
+    # -- saved tensors ------------------------------------------------------------------------------------------
+
+    def pack(self, t: Tensor) -> Any:
+        if self.by_key and is_plain(t):
+            slot = self.by_key.get(storage_key(t))
+            if slot is not None and slot.drop and slot.record is not None:
+                k = slot.packed
+                slot.packed = k + 1
+                save = slot.saves[k] if k < len(slot.saves) else -1
+                self.tape.packed_saves.add(save)
+                return Dropped(self.tape, Ref(slot, t), save)
+        if t.is_leaf:
+            return Kept(t, t._version if not t.is_inference() else -1)
+        # An alias, since a node that holds its own output would never be freed.
+        with torch._C._DisableTorchDispatch():
+            return Kept(t.detach(), t._version)
+
+    @staticmethod
+    def unpack(handle: Any) -> Tensor:
+        if type(handle) is Kept:
+            t = handle.tensor
+            if handle.version >= 0 and t._version != handle.version:
+                raise RuntimeError(changed(t, handle.version, "backward"))
+            return t
+        return handle.tape.unpack(handle)
+
+    # -- ops ----------------------------------------------------------------------------------------------------
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        info = op_info(func) if isinstance(func, OpOverload) else None
+        if info is None or info.passive or _graph_task_id() != -1 or self.tape.busy:
+            if info is not None and info.writes_in_place and not self.tape.busy:
+                self._before_write(info, args, kwargs or {})
+            return func(*args, **kwargs) if kwargs else func(*args)
+        entry = self._next(func, info)
+        if entry is None or entry.plain:
+            if info.writes_in_place:
+                self._before_write(info, args, kwargs or {})
+            return func(*args, **kwargs) if kwargs else func(*args)
+        return self._tracked(func, info, entry, args, kwargs or {})
+
+    def _next(self, func: OpOverload, info: OpInfo) -> Entry | None:
+        """The table's entry for this op, or None if there is none."""
+        cursor = self.cursor
+        entries = self.entries
+        if cursor >= len(entries):
+            return None
+        if entries[cursor].func is not func:
+            ahead = self._resynchronised(func, info)
+            if ahead is None:
+                return None
+            cursor = ahead
+        self.cursor = cursor + 1
+        if self.cursor == len(entries):
+            self.tape.complete = True
+        return entries[cursor]
+
+    def _resynchronised(self, func: OpOverload, info: OpInfo) -> int | None:
+        """Where the stream goes on, stepping over copies that only one of the two streams makes; None where this op
+        is such a copy, or where the streams part: then everything from here on is kept."""
+        entries = self.entries
+        for ahead in range(self.cursor, min(self.cursor + _LOOK_AHEAD, len(entries))):
+            expected = entries[ahead].func
+            if expected is func:
+                return ahead
+            if expected is None or not op_info(expected).copy:
+                break
+        if not info.copy:
+            expected = entries[self.cursor]
+            self.cursor = len(entries)
+            _warn_diverged(self.table, expected, info.name)
+        return None
+
+    def _tracked(self, func: OpOverload, info: OpInfo, entry: Entry, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """An op that will be recomputed, or that writes something recomputation starts from or ends in."""
+        self.index += 1
+        record = self._recorded(func, info, entry, args, kwargs) if entry.record else None
+        written = self._before_write(info, args, kwargs) if info.writes_in_place else ()
+        argument_keys = {storage_key(t) for t in (*tensors_in(args), *tensors_in(kwargs.values()))}
+        out = func(*args, **kwargs)
+        for (t, old), value in zip(written, entry.inplace, strict=False):
+            slot = self._slot(value, t)
+            slot.undefined = old is None or (
+                old.undefined and not (info.overwrites and t is args[0] and _bytes_of(t) >= slot.nbytes)
+            )
+            if old is None or slot.undefined:
+                record = None
+            elif record is not None:
+                record.inplace.append((old, slot))
+            self._place(t, slot)
+        values = iter(entry.outs)
+        for position, t in enumerate(outputs_in(out)):
+            if t is None or storage_key(t) in argument_keys:
+                continue
+            value = next(values, None)
+            if value is None:
+                break
+            argument_keys.add(storage_key(t))  # a second output on the same storage is the same value
+            if value in self.table.interesting and is_plain(t):
+                slot = self._slot(value, t)
+                slot.undefined = info.undefined
+                if record is not None:
+                    record.outs.append((position, slot))
+                self._place(t, slot)
+        if record is not None:
+            self.tape.records[entry.op] = record
+            for slot in record.written():
+                slot.record = record
+        return out
+
+    def _slot(self, value: int, t: Tensor) -> Slot:
+        """A new slot for `value`, which was just written to the storage of `t`."""
+        slot = Slot(value)
+        slot.nbytes = t.untyped_storage().nbytes()
+        saves = self.table.dropped.get(value)
+        if saves is not None:
+            slot.drop, slot.saves = True, saves
+        self.tape.slots[value] = slot
+        return slot
+
+    def _place(self, t: Tensor, slot: Slot) -> None:
+        """From now on the storage of `t` holds `slot`; the tape holds it too if it is a source."""
+        storage = t.untyped_storage()
+        self.by_key[storage._cdata] = slot
+        self.guards.append(StorageWeakRef(storage))
+        if slot.value in self.table.sources:
+            slot.held = True
+            slot.tensor = t.detach()
+
+    def _recorded(
+        self, func: OpOverload, info: OpInfo, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Record | None:
+        """The call written down, or None if it could not be run again with certainty."""
+        if info.pinned:
+            return None
+        record = Record(self.index, func, entry.module)
+        statistics = statistics_written(info, args)
+        overwritten = args[0] if info.overwrites and args else None
+
+        def reference(t: Tensor) -> Ref | None:
+            if not is_plain(t):
+                return None
+            slot = self.by_key.get(storage_key(t))
+            if slot is None:
+                slot = self._external(t)
+            if not slot.certain or (slot.undefined and t is not overwritten):
+                return None
+            record.reads.append(slot)
+            return Ref(slot, t)
+
+        for position, a in enumerate(args):
+            frozen = Scratch(a) if position in statistics else _frozen(a, reference)
+            if frozen is _UNKNOWN:
+                return None
+            record.args.append(frozen)
+        for name, a in kwargs.items():
+            frozen = _frozen(a, reference)
+            if frozen is _UNKNOWN:
+                return None
+            record.kwargs[name] = frozen
+        if info.random:
+            device = next((t.device for t in tensors_in(args)), kwargs.get("device") or torch.device("cpu"))
+            generator = generator_of(args, kwargs, torch.device(device))
+            if generator is None:
+                return None
+            record.generator = (generator, generator.get_state())
+        return record
+
+    def _external(self, t: Tensor) -> Slot:
+        """A slot for a tensor that no tracked op wrote: it is held, and must stay as it is until backward."""
+        slot = Slot()
+        slot.tensor = t if t.is_leaf else t.detach()
+        slot.version = 0 if t.is_inference() else t._version
+        self.by_key[storage_key(t)] = slot
+        return slot
+
+    def _before_write(
+        self, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> list[tuple[Tensor, Slot | None]]:
+        """An op is about to write storages in place: save the old content where a record will read it. Returns the
+        written tensors, one per storage, each with the slot it held (without batch-norm statistics)."""
+        written: dict[int, tuple[Tensor, Slot | None]] = {}
+        targets = [args[p] for p in info.mutates if p < len(args)] + [kwargs[k] for k in info.mutates_kw if k in kwargs]
+        for t in tensors_in(targets):
+            key = storage_key(t)
+            if key not in written:
+                written[key] = (t, self._overwrite(key))
+        for p in statistics_written(info, args):
+            self._overwrite(storage_key(args[p]))
+        return list(written.values())
+
+    def _overwrite(self, key: int) -> Slot | None:
+        slot = self.by_key.pop(key, None)
+        if slot is not None and slot.tensor is not None:
+            slot.tensor = copy_of(slot)
+            slot.version, slot.held = -1, True
+        return slot
+
+
+_UNKNOWN = object()
+
+
+def _frozen(a: Any, reference: Callable[[Tensor], Ref | None]) -> Any:
+    """An argument with its tensors replaced by refs; `_UNKNOWN` if one of them has none."""
+    if isinstance(a, Tensor):
+        ref = reference(a)
+        return _UNKNOWN if ref is None else ref
+    if isinstance(a, (list, tuple)):
+        parts = [_frozen(b, reference) for b in a]  # pyright: ignore[reportUnknownVariableType]
+        return _UNKNOWN if any(p is _UNKNOWN for p in parts) else parts
+    return a
+
+
+def _bytes_of(t: Tensor) -> int:
+    return t.numel() * t.element_size()
+
+
+_warned: weakref.WeakSet[Table] = weakref.WeakSet()
+
+
+def _warn_diverged(table: Table, expected: Entry, got: str) -> None:
+    """Once per plan."""
+    if table in _warned:
+        return
+    _warned.add(table)
+    warnings.warn(
+        f"this step leaves its plan in {expected.module or 'the model'}: the plan has {expected.name} there, the step "
+        f"runs {got}. Gradients are right, but everything from here on is kept in memory; plan again for this step.",
+        stacklevel=2,
+    )
