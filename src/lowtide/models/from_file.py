@@ -71,9 +71,7 @@ def _unpack(made: Any, spec: str) -> LoadedModel:
         raise InputError(f"{spec} returned a loss of type {type(loss).__name__}: a loss is a function of the output")
     kwargs = dict(args) if isinstance(args, dict) else {}
     positional = () if isinstance(args, dict) else tuple(args) if isinstance(args, (tuple, list)) else (args,)
-    return LoadedModel(
-        model, spec, loss=loss, args=positional, kwargs=kwargs, vocabulary=smallest_vocabulary(model)
-    )
+    return LoadedModel(model, spec, loss=loss, args=positional, kwargs=kwargs, vocabulary=smallest_vocabulary(model))
 
 
 def _shape_of(made: Any) -> str:

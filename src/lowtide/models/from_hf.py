@@ -41,6 +41,8 @@ def load(name: str, settings: dict[str, Any], device: str, seed: int) -> LoadedM
     with building(f"hf:{name}", settings):
         config = _config(config_class, settings)
         chosen = model_class or _model_class(config)
+        if chosen.__name__.endswith("SequenceClassification") and config.pad_token_id is None:
+            config.pad_token_id = 0  # causal models find a sentence's last token by it, and refuse batches without
         model = build(lambda: chosen(config), device=device, seed=seed)
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     vocabulary = getattr(text, "vocab_size", None) or smallest_vocabulary(model)

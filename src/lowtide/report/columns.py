@@ -11,7 +11,9 @@ def columns(rows: Sequence[Sequence[str]], *, indent: str = "", gap: int = 2) ->
     >>> columns([["peak", "10 MiB"], ["bound", "5 MiB"]])
     ['peak   10 MiB', 'bound   5 MiB']
     """
-    width = [max((len(row[c]) for row in rows if c < len(row)), default=0) for c in range(max(map(len, rows), default=0))]
+    width = [
+        max((len(row[c]) for row in rows if c < len(row)), default=0) for c in range(max(map(len, rows), default=0))
+    ]
     lines: list[str] = []
     for row in rows:
         cells = [cell.ljust(width[c]) if c == 0 else cell.rjust(width[c]) for c, cell in enumerate(row)]

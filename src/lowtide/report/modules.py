@@ -32,7 +32,7 @@ def module_table(step: Step, keep: Collection[int], rows: int = 12) -> list[Modu
     counts as kept if a plan keeps one of its values."""
     saved: dict[int, str] = {}
     kept: set[int] = set()
-    for save in step.saves:
+    for save in sorted(step.saves, key=lambda s: step.values[s.value].op):
         value = step.values[save.value]
         if value.op < 0 or value.op >= step.n_forward:
             continue

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from lowtide.planning.step import Phase
 from lowtide.report.columns import columns, shorten
+from lowtide.report.curve import curve
 from lowtide.report.modules import module_table
 from lowtide.units import format_bytes, format_flops, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from lowtide.planning.plan import Plan
+    from lowtide.planning.simulate import Timeline
     from lowtide.planning.step import Step
 
 _WIDTH = 100
@@ -104,9 +107,47 @@ def _modules(step: Step, keep: frozenset[int]) -> list[str]:
         name = shorten(row.module or "the model itself", 48)
         rows.append([name, *map(format_bytes, (row.saved_bytes, row.kept_bytes, row.dropped_bytes))])
     if len(table) > 1:
-        sums = (sum(r.saved_bytes for r in table), sum(r.kept_bytes for r in table), sum(r.dropped_bytes for r in table))
+        sums = (
+            sum(r.saved_bytes for r in table),
+            sum(r.kept_bytes for r in table),
+            sum(r.dropped_bytes for r in table),
+        )
         rows.append(["all", *map(format_bytes, sums)])
     return columns(rows)
+
+
+def describe_timeline(timeline: Timeline) -> str:
+    """The curve of memory over the step, where its peak is, and what the bytes at the peak are for."""
+    step, m = timeline.step, timeline.peak_moment
+    if not timeline.level_bytes:
+        return f"Timeline of {title(step)}: an empty step"
+    at_peak = {c: n for c, n in timeline.by_category(m).items() if n}
+    rows = [
+        ["peak of the step", f"{format_bytes(timeline.peak_bytes)}, {_where(step, m)}"],
+        ["peak with all that stood before it", format_bytes(timeline.total_peak_bytes)],
+        ["no plan changes of it", format_bytes(step.base_bytes[m])],
+        ["held since forward", format_bytes(timeline.kept_bytes[m])],
+        ["recomputed", format_bytes(timeline.recomputed_bytes[m])],
+    ]
+    return "\n".join(
+        [
+            f"Timeline of {title(step)}",
+            "",
+            *curve(step, timeline.level_bytes),
+            "",
+            *_facts(rows),
+            "",
+            "At the peak, by what it is for",
+            *columns([[c.value, format_bytes(n)] for c, n in at_peak.items()], indent="  "),
+        ]
+    )
+
+
+def _where(step: Step, moment: int) -> str:
+    what = step.moments[moment]
+    op = step.ops[what] if what >= 0 else step.ops[step.saves[~what].op]
+    phase = op.phase.value if what >= 0 else Phase.BACKWARD.value
+    return f"in {phase} of {shorten(op.module or 'the model itself', 40)} ({op.name})"
 
 
 class DifferenceLike(Protocol):
@@ -175,8 +216,3 @@ def _facts(rows: list[list[str]]) -> list[str]:
     """Label and text, both to the left."""
     width = max(len(label) for label, _ in rows)
     return [f"{label.ljust(width)}  {text}".rstrip() for label, text in rows]
-
-
-def describe_timeline(timeline: Any) -> str:
-    """The curve of memory over the step, its peak, and what the bytes at the peak are for."""
-    return repr(timeline)

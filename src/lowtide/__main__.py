@@ -1,0 +1,7 @@
+"""`python -m lowtide`."""
+
+from __future__ import annotations
+
+from lowtide.cli import console
+
+console()

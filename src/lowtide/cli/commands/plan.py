@@ -1,0 +1,97 @@
+"""`lowtide plan MODEL`: trace the step and plan it. Allocates no activation and needs no GPU."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from lowtide.cli.model_arguments import Call, add_model_arguments, load_call, running
+from lowtide.cli.terminal import Report, Terminal
+from lowtide.errors import InputError, TraceError
+
+if TYPE_CHECKING:
+    from lowtide.planning.plan import Plan
+
+SUMMARY = "find the plan with the least peak memory for a model's training step"
+EXAMPLES = [
+    "lowtide plan torchvision:resnet50 --input 64x3x224x224",
+    "lowtide plan hf:gpt2 --set n_layer=4 --input 8x512 --optimizer adamw -o plan.json",
+    "lowtide plan my_model.py:make --set width=256 --input 32x256 --json",
+]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    add_model_arguments(parser)
+    parser.add_argument("--budget", metavar="SIZE", help="least added time under this much memory (not available yet)")
+    parser.add_argument("--solver", default="auto", metavar="NAME", help="who plans; lowtide solvers lists them")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the plan to a file that lowtide.load reads")
+    parser.add_argument("--json", action="store_true", help="print the plan's numbers as JSON")
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Plan, save, print."""
+    if args.budget is not None:
+        raise InputError(
+            f"--budget {args.budget} is not available yet: leave it out to get the plan with the least peak"
+        )
+    with terminal.progress() as progress:
+        plan = _plan(args, terminal, progress)
+    if args.output is not None:
+        plan.save(args.output)
+        terminal.note(f"wrote {args.output}")
+    if args.json:
+        terminal.show_json(numbers(plan))
+    else:
+        terminal.show(repr(plan))
+    return 0
+
+
+def _plan(args: argparse.Namespace, terminal: Terminal, progress: Report | None) -> Plan:
+    call = load_call(args, "meta")
+    try:
+        return plan_call(call, args, progress)
+    except TraceError as e:
+        if not _reads_values(e):
+            raise
+        terminal.note(
+            f"{call.title} looks at values in its forward pass: it is run once for real on the CPU to trace it"
+        )
+    return plan_call(load_call(args, "cpu"), args, progress)
+
+
+def plan_call(call: Call, args: argparse.Namespace, progress: Report | None) -> Plan:
+    """`lowtide.plan` for the step; the plan remembers what the step was called."""
+    import lowtide
+
+    with running(call):
+        plan = lowtide.plan(
+            call.loaded.model,
+            call.args,
+            call.kwargs,
+            loss=call.loaded.loss,
+            solver=getattr(args, "solver", "auto"),
+            optimizer=args.optimizer,
+            progress=progress,
+        )
+    plan.step.meta["name"] = call.loaded.name  # not part of the digest
+    return plan
+
+
+def _reads_values(error: BaseException) -> bool:
+    """Whether the step asked a tensor on `meta` for its content, which a real one would have given."""
+    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+
+    reasons = (DataDependentOutputException, DynamicOutputShapeException)
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, reasons) or "meta tensor" in str(seen):
+            return True
+        seen = seen.__cause__
+    return False
+
+
+def numbers(plan: Plan) -> dict[str, Any]:
+    """The plan without the step and the lists of what is kept and run."""
+    data = {k: v for k, v in plan.to_json().items() if k not in ("step", "keep", "runs")}
+    return {"model": plan.step.meta.get("name"), "inputs": plan.step.meta.get("inputs"), **data}
