@@ -27,9 +27,9 @@ class Slot:
     Attributes:
         tensor: any tensor on its storage while the value is at hand, else None.
         record: the op that wrote it, if it can be run again.
-        version: for a slot that was there before (a parameter, an input, a tensor Python made): the tensor's version
-            counter when it was read. -1 for slots with a record or held by the tape.
+        external: no op that the tape follows wrote it: a parameter, an input, a tensor that Python made.
         held: the tape holds it from forward on, as a source for recomputation.
+        version: for external and held slots, the version counter of `tensor` when the forward pass was over.
         undefined: its memory has no content that an op wrote.
         drop: the plan wants it dropped where it can be.
         saves: ids of the plan's saves of this value, in the order autograd packs them.
@@ -40,16 +40,17 @@ class Slot:
     """
 
     __slots__ = (
-        "drop", "held", "nbytes", "packed", "pending", "record", "saves", "temporary", "tensor", "undefined", "value",
-        "version",
+        "drop", "external", "held", "nbytes", "packed", "pending", "record", "saves", "temporary", "tensor",
+        "undefined", "value", "version",
     )  # fmt: skip
 
     def __init__(self, value: int = -1) -> None:
         self.value = value
         self.tensor: Tensor | None = None
         self.record: Record | None = None
-        self.version = -1
+        self.external = False
         self.held = False
+        self.version = -1
         self.undefined = False
         self.drop = False
         self.saves: tuple[int, ...] = ()
@@ -61,7 +62,7 @@ class Slot:
     @property
     def certain(self) -> bool:
         """Whether the value can be had again whatever happens: it stands, is held, or its op can be run again."""
-        return self.held or self.version >= 0 or self.record is not None
+        return self.held or self.external or self.record is not None
 
 
 class Ref:
@@ -94,6 +95,27 @@ class Scratch:
 
     def make(self) -> Tensor:
         return torch.zeros(self.size, dtype=self.dtype, device=self.device)
+
+
+_INPLACE_OR_VIEW = torch._C.DispatchKey.ADInplaceOrView
+
+
+def alias(t: Tensor) -> Tensor:
+    """A tensor on the same storage with the same version counter, and no history.
+
+    Inside a dispatch mode a plain `detach` would start a version counter of its own, and a change between forward and
+    backward would go unseen."""
+    excluded = torch._C._dispatch_tls_is_dispatch_key_excluded(_INPLACE_OR_VIEW)
+    torch._C._dispatch_tls_set_dispatch_key_excluded(_INPLACE_OR_VIEW, False)
+    try:
+        return t.detach()
+    finally:
+        torch._C._dispatch_tls_set_dispatch_key_excluded(_INPLACE_OR_VIEW, excluded)
+
+
+def version_of(t: Tensor) -> int:
+    """The tensor's version counter; inference tensors have none."""
+    return -1 if t.is_inference() else t._version
 
 
 def copy_of(slot: Slot) -> Tensor:
@@ -182,7 +204,7 @@ class Record:
                     raise ReplayError(
                         f"{self.func} in {self.where or 'the model'} needs a value that is gone: please report it"
                     )
-                if slot.version >= 0 and base._version != slot.version:
+                if slot.version >= 0 and version_of(base) != slot.version:
                     raise ReplayError(
                         changed(base, slot.version, f"recomputing {self.func} in {self.where or 'the model'}")
                     )

@@ -28,7 +28,18 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lowtide.acting.ops import OpInfo, is_plain, op_info, outputs_in, statistics_written, storage_key, tensors_in
-from lowtide.acting.record import Record, Ref, Scratch, Slot, below_autograd, changed, copy_of, generator_of
+from lowtide.acting.record import (
+    Record,
+    Ref,
+    Scratch,
+    Slot,
+    alias,
+    below_autograd,
+    changed,
+    copy_of,
+    generator_of,
+    version_of,
+)
 from lowtide.acting.table import Entry, Table
 from lowtide.errors import ReplayError
 from lowtide.planning.schedule import Action
@@ -209,6 +220,7 @@ class Region(TorchDispatchMode):
         self.cursor = 0
         self.index = 0
         self.by_key: dict[int, Slot] = {}
+        self.standing: list[Slot] = []  # external and held: they must stay as they are until backward
         self.guards: list[StorageWeakRef] = []  # keep storage addresses from being used again
 
     def hooks(self) -> torch.autograd.graph.saved_tensors_hooks:
@@ -216,9 +228,17 @@ class Region(TorchDispatchMode):
 
     def close(self) -> None:
         """Forward is over: forget addresses. The tape lives on in autograd's handles."""
-        self.tape.complete = True
+        self._seal()
         self.by_key.clear()
         self.guards.clear()
+
+    def _seal(self) -> None:
+        """Note the versions of all that must stay as it is. Until here the mode sees every write."""
+        self.tape.complete = True
+        for slot in self.standing:
+            if slot.tensor is not None:
+                slot.version = version_of(slot.tensor)
+        self.standing.clear()
 
     # -- saved tensors ------------------------------------------------------------------------------------------
 
@@ -235,7 +255,7 @@ class Region(TorchDispatchMode):
             return Kept(t, t._version if not t.is_inference() else -1)
         # An alias, since a node that holds its own output would never be freed.
         with torch._C._DisableTorchDispatch():
-            return Kept(t.detach(), t._version)
+            return Kept(t.detach(), version_of(t))
 
     @staticmethod
     def unpack(handle: Any) -> Tensor:
@@ -274,7 +294,7 @@ class Region(TorchDispatchMode):
             cursor = ahead
         self.cursor = cursor + 1
         if self.cursor == len(entries):
-            self.tape.complete = True
+            self.tape.complete = True  # a backward inside the region may let go of what the plan lets go of
         return entries[cursor]
 
     def _resynchronised(self, func: OpOverload, info: OpInfo) -> int | None:
@@ -347,7 +367,8 @@ class Region(TorchDispatchMode):
         self.guards.append(StorageWeakRef(storage))
         if slot.value in self.table.sources:
             slot.held = True
-            slot.tensor = t.detach()
+            slot.tensor = alias(t)
+            self.standing.append(slot)
 
     def _recorded(
         self, func: OpOverload, info: OpInfo, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -391,9 +412,10 @@ class Region(TorchDispatchMode):
     def _external(self, t: Tensor) -> Slot:
         """A slot for a tensor that no tracked op wrote: it is held, and must stay as it is until backward."""
         slot = Slot()
-        slot.tensor = t if t.is_leaf else t.detach()
-        slot.version = 0 if t.is_inference() else t._version
+        slot.external = True
+        slot.tensor = t if t.is_leaf else alias(t)
         self.by_key[storage_key(t)] = slot
+        self.standing.append(slot)
         return slot
 
     def _before_write(
@@ -415,7 +437,7 @@ class Region(TorchDispatchMode):
         slot = self.by_key.pop(key, None)
         if slot is not None and slot.tensor is not None:
             slot.tensor = copy_of(slot)
-            slot.version, slot.held = -1, True
+            slot.external, slot.held = False, True
         return slot
 
 
