@@ -248,7 +248,7 @@ def test_a_constructor_that_reads_values_is_built_all_the_same_and_ties_stay(fil
     ("name", "says"),
     [
         ("fails", "ValueError: first"),
-        ("wrong", "an object of type int"),
+        ("wrong", "returned (int)"),
         ("wrong_loss", "a loss of type int"),
         ("modle", "did you mean model"),
         ("ready", "is a model"),

@@ -134,6 +134,10 @@ class _Difference:
 class _Verdict:
     ok: bool = True
     differences: tuple[_Difference, ...] = ()
+    compared: int = 1325
+    tolerance: str = ""
+    steps: int = 1
+    device: str = "cpu"
     peak_bytes: int = 40 * MIB
     baseline_peak_bytes: int = 100 * MIB
     predicted_peak_bytes: int = 39 * MIB

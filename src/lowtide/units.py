@@ -60,7 +60,9 @@ def parse_bytes(text: str | int) -> int:
         match = _SIZE.fullmatch(text)
         units = {u.lower(): scale for u, scale in _SCALE.items()}
         if match is None or match[2].lower() not in units:
-            raise InputError(f"{text!r} is not a size: write a number of bytes, or one with a unit such as 10GiB or 512MB")
+            raise InputError(
+                f"{text!r} is not a size: write a number of bytes, or one with a unit such as 10GiB or 512MB"
+            )
         size = int(float(match[1]) * units[match[2].lower()])
     if size <= 0:
         raise InputError(f"a size must be more than 0 bytes, not {text!r}")

@@ -41,7 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"lowtide {lowtide.__version__}")
-    every = argparse.ArgumentParser(add_help=False)
+    every = _Parser(add_help=False)
     every.add_argument("--traceback", action="store_true", help="show where in the code an error came up")
     sub = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=_Parser)
     for name, module in command_modules().items():

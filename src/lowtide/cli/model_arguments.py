@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -76,6 +77,10 @@ def running(call: Call) -> Generator[None]:
     """Turns any error of the model inside into one sentence that names the model and its inputs."""
     from lowtide.models.errors import first_line
 
+    # On an error torch logs a traceback of its own before it raises.
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
     try:
         yield
     except InputError:
@@ -84,3 +89,5 @@ def running(call: Call) -> Generator[None]:
         raise type(e)(f"{call.title}: {e}") from e
     except Exception as e:
         raise InputError(f"{call.title} does not run: {first_line(e)} (--traceback shows where)") from e
+    finally:
+        logger.setLevel(level)

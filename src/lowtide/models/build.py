@@ -31,8 +31,8 @@ def build(factory: Callable[[], T], *, device: str, seed: int = 0) -> T:
     Some constructors read tensors (`torch.linspace(...).tolist()`), which `meta` tensors refuse: such a model is
     built on the CPU without random initialisation, and its tensors are then replaced by `meta` ones.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):  # pyright: ignore[reportUnknownMemberType]
+        torch.manual_seed(seed)  # pyright: ignore[reportUnknownMemberType]
         if device != "meta":
             return factory()
         try:
@@ -61,10 +61,9 @@ def _to_meta(built: T) -> T:
             return move(leaf)
         if isinstance(leaf, nn.Module):
             for module in leaf.modules():
-                for table in (module._parameters, module._buffers):
-                    for key, tensor in table.items():
-                        if tensor is not None:
-                            table[key] = move(tensor)
+                tables: list[dict[str, Any]] = [vars(module)["_parameters"], vars(module)["_buffers"]]
+                for table in tables:
+                    table.update({key: move(tensor) for key, tensor in table.items() if tensor is not None})
         return leaf
 
     return pytree.tree_map(convert, built)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -60,21 +61,23 @@ def _run_file(path: Path) -> ModuleType:
 
 
 def _unpack(made: Any, spec: str) -> LoadedModel:
-    if isinstance(made, nn.Module):
-        return LoadedModel(made, spec, vocabulary=smallest_vocabulary(made))
-    if not isinstance(made, (tuple, list)) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
-        raise InputError(
-            f"{spec} returned {_shape_of(made)}: a factory returns a model, (model, args) or (model, args, loss)"
-        )
-    model, args, loss = made[0], made[1], made[2] if len(made) == 3 else None
-    if loss is not None and not callable(loss):
+    parts: list[Any] = list(made) if isinstance(made, (tuple, list)) else [made]  # pyright: ignore[reportUnknownArgumentType]
+    if not 1 <= len(parts) <= 3 or not isinstance(parts[0], nn.Module):
+        kinds = ", ".join(type(part).__name__ for part in parts)
+        raise InputError(f"{spec} returned ({kinds}): a factory returns a model, (model, args) or (model, args, loss)")
+    model: nn.Module = parts[0]
+    loss: Callable[[Any], Any] | None = parts[2] if len(parts) == 3 else None
+    if not (loss is None or callable(loss)):
         raise InputError(f"{spec} returned a loss of type {type(loss).__name__}: a loss is a function of the output")
-    kwargs = dict(args) if isinstance(args, dict) else {}
-    positional = () if isinstance(args, dict) else tuple(args) if isinstance(args, (tuple, list)) else (args,)
-    return LoadedModel(model, spec, loss=loss, args=positional, kwargs=kwargs, vocabulary=smallest_vocabulary(model))
+    vocabulary = smallest_vocabulary(model)
+    if len(parts) == 1:
+        return LoadedModel(model, spec, vocabulary=vocabulary)
+    positional, keyword = _arguments(parts[1])
+    return LoadedModel(model, spec, loss=loss, args=positional, kwargs=keyword, vocabulary=vocabulary)
 
 
-def _shape_of(made: Any) -> str:
-    if isinstance(made, (tuple, list)):
-        return f"({', '.join(type(m).__name__ for m in made)})"
-    return f"an object of type {type(made).__name__}"
+def _arguments(args: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(args, dict):
+        return (), dict(args)  # pyright: ignore[reportUnknownArgumentType]
+    positional: list[Any] = list(args) if isinstance(args, (tuple, list)) else [args]  # pyright: ignore[reportUnknownArgumentType]
+    return tuple(positional), {}

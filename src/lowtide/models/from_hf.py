@@ -58,7 +58,7 @@ def load(name: str, settings: dict[str, Any], device: str, seed: int) -> LoadedM
 
 def _find(name: str) -> tuple[Any, Any]:
     """Configuration class, and the model class if `name` is one."""
-    types: dict[str, str] = dict(configuration_auto.CONFIG_MAPPING_NAMES)
+    types: dict[str, str] = dict(getattr(configuration_auto, "CONFIG_MAPPING_NAMES"))  # noqa: B009
     plain = {_plain(t): t for t in types}
     if _plain(name) in plain:
         return getattr(transformers, types[plain[_plain(name)]]), None
@@ -77,11 +77,11 @@ def _plain(name: str) -> str:
 
 
 def _config(config_class: Any, settings: dict[str, Any]) -> Any:
-    default = config_class()
+    default: Any = config_class()
+    names: list[str] = [str(name) for name in vars(default)]
     for key in settings:  # a configuration keeps names it does not know without a word
         if not hasattr(default, key):
-            known = [k for k in vars(default) if not k.startswith("_")]
-            raise InputError(f"{config_class.__name__} has no setting {key!r}{suggest(key, known)}")
+            raise InputError(f"{config_class.__name__} has no setting {key!r}{suggest(key, names)}")
     config = config_class(**settings)
     if hasattr(config, "use_cache"):
         config.use_cache = False  # training does not read it, and it would hold every layer's keys and values
@@ -105,8 +105,8 @@ def _default_inputs(model: Any, config: Any, text: Any) -> tuple[InputSpec, ...]
         length = min(_LENGTH, getattr(text, "max_position_embeddings", None) or _LENGTH)
         return (InputSpec((_BATCH, length), "int64", main),)
     if main == "pixel_values":
-        side = getattr(config, "image_size", None) or 224
-        sides = tuple(side) if isinstance(side, (list, tuple)) else (side, side)
+        side: Any = getattr(config, "image_size", None) or 224
+        sides: tuple[int, ...] = (side, side) if isinstance(side, int) else tuple(side)
         return (InputSpec((_BATCH, getattr(config, "num_channels", 3), *sides), "", main),)
     if main == "input_features" and hasattr(config, "num_mel_bins"):
         frames = 2 * getattr(config, "max_source_positions", 1500)

@@ -24,13 +24,14 @@ def load(name: str, settings: dict[str, Any], device: str, seed: int) -> LoadedM
         raise InputError(f"timm has no model {name!r}{suggest(name, timm.list_models())}")
     if settings.get("pretrained"):
         raise InputError("pretrained=True would download weights; Lowtide takes random ones")
-    options = {"pretrained": False, **settings}
+    options: dict[str, Any] = {"pretrained": False, **settings}
     with building(f"timm:{name}", settings):
         model = build(lambda: timm.create_model(name, **options), device=device, seed=seed)
     size: tuple[int, ...] = tuple(getattr(model, "pretrained_cfg", {}).get("input_size", (3, 224, 224)))
     if "img_size" in settings:
-        side = settings["img_size"]
-        size = (size[0], *(side if isinstance(side, (tuple, list)) else (side, side)))
+        side: Any = settings["img_size"]
+        sides: tuple[int, ...] = (side, side) if isinstance(side, int) else tuple(side)
+        size = (size[0], *sides)
     if "in_chans" in settings:
         size = (settings["in_chans"], *size[1:])
     return LoadedModel(model, name, (InputSpec((8, *size)),), vocabulary=smallest_vocabulary(model))

@@ -163,6 +163,14 @@ class VerdictLike(Protocol):
     @property
     def ok(self) -> bool: ...
     @property
+    def compared(self) -> int: ...
+    @property
+    def tolerance(self) -> str: ...
+    @property
+    def steps(self) -> int: ...
+    @property
+    def device(self) -> str: ...
+    @property
     def differences(self) -> Sequence[DifferenceLike]: ...
     @property
     def peak_bytes(self) -> int: ...
@@ -192,7 +200,9 @@ def describe_verdict(verdict: VerdictLike, differences: int = 10) -> str:
         ],
         ["time of the step", *_times_of(v)],
     ]
-    if v.ok:
+    if v.ok and v.tolerance:
+        lines = ["The planned step agrees with the plain one as well as two plain ones do."]
+    elif v.ok:
         lines = ["The planned step is identical to the plain one, bit for bit."]
     else:
         n = len(v.differences)
@@ -200,6 +210,10 @@ def describe_verdict(verdict: VerdictLike, differences: int = 10) -> str:
         lines += [f"  {d.sentence}" for d in v.differences[:differences]]
         if n > differences:
             lines.append(f"  ... and {n - differences:,} more")
+    steps = f"{v.steps} step{'s' if v.steps != 1 else ''} each way on {v.device}"
+    lines.append(f"{v.compared:,} tensors and states compared, {steps}")
+    if v.tolerance:
+        lines.append(v.tolerance)
     return "\n".join([*lines, "", *columns(table)])
 
 

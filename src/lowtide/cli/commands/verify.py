@@ -6,9 +6,10 @@ import argparse
 from typing import TYPE_CHECKING
 
 from lowtide.cli.commands.plan import plan_call
-from lowtide.cli.model_arguments import add_model_arguments, load_call, running
-from lowtide.cli.terminal import Terminal
+from lowtide.cli.model_arguments import Call, add_model_arguments, load_call, running
+from lowtide.cli.terminal import Report, Terminal
 from lowtide.errors import InputError
+from lowtide.report.text import title
 
 if TYPE_CHECKING:
     from lowtide.planning.plan import Plan
@@ -35,12 +36,10 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
     if args.steps < 1:
         raise InputError(f"--steps {args.steps} compares nothing: take 1 or more")
-    if args.steps > 1 and args.optimizer is None:
-        raise InputError(f"--steps {args.steps} needs an optimizer to step with: add --optimizer sgd, adamw, ...")
     saved = lowtide.load(args.plan) if args.plan is not None else None
     with terminal.progress() as progress:
         call = load_call(args, "cpu")
-        plan = saved or plan_call(call, args, progress)
+        plan = plan_call(call, args, progress) if saved is None else _for_this_step(saved, call, args, progress)
         if progress is not None:
             progress("run it both ways", 0.0)
         with running(call):
@@ -63,6 +62,28 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     terminal.show(headline, style="bold green" if verdict.ok else "bold red")
     terminal.show(rest)
     return 0 if verdict.ok else 1
+
+
+def _for_this_step(plan: Plan, call: Call, args: argparse.Namespace, progress: Report | None) -> Plan:
+    """The plan, if it was made for the step of `call`. The executor would fall back on keeping what it does not know,
+    and the comparison would be true and worthless."""
+    import lowtide
+
+    with running(call):
+        step = lowtide.trace(
+            call.loaded.model,
+            call.args,
+            call.kwargs,
+            loss=call.loaded.loss,
+            optimizer=args.optimizer,
+            progress=progress,
+        )
+    if step.digest != plan.step.digest:
+        step.meta["name"] = call.loaded.name
+        here, there = title(step), title(plan.step)
+        seen = f"for {there}, not for {here}" if here != there else f"for another step of {there}"
+        raise InputError(f"the plan {args.plan!r} is {seen}: plan this one with lowtide plan")
+    return plan
 
 
 def _solver(plan: Plan) -> str:

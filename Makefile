@@ -1,0 +1,48 @@
+# Everything runs in .venv, made and filled on first use and again only when pyproject.toml changes.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check fuzz bench bench-ogc bench-peaks bench-resources clean
+
+help:
+	@echo "make run              set up and show a real network trained with and without a plan"
+	@echo "make test             set up and run the tests"
+	@echo "make check            format, lint, types"
+	@echo "make bench            every benchmark; bench-ogc, bench-peaks, bench-resources: one of them"
+	@echo "make fuzz             random models and plans against the plain step"
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: pyproject.toml | $(BIN)/python
+	$(PIP) -e '.[vision]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(PIP) -e '.[dev]'
+	@touch $@ $(VENV)/.run
+
+run: $(VENV)/.run
+	$(BIN)/lowtide verify torchvision:resnet18 --input 16x3x128x128
+
+test: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+fuzz: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.fuzz
+
+bench: bench-ogc bench-peaks bench-resources
+
+bench-ogc bench-peaks bench-resources: bench-%: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.$*
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
