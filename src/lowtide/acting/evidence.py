@@ -7,10 +7,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -82,17 +81,17 @@ Content = Bits | bool | int | float | str | bytes | None
 
 @dataclass(frozen=True)
 class Item:
-    """One thing to compare. `module` is the path of the module it belongs to, '' for the model or none."""
+    """One thing to compare. `module` is the path of the module it belongs to ('' for the model itself), or None."""
 
     kind: str
     name: str
-    module: str
+    module: str | None
     content: Content
 
 
 def outputs(output: Any) -> list[Item]:
     """Every tensor in a model's output."""
-    return [Item("output", name or "output", "", Bits.of(t)) for name, t in _tensors(output)]
+    return [Item("output", name or "output", None, Bits.of(t)) for name, t in _tensors(output)]
 
 
 def after_step(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Item]:
@@ -117,9 +116,9 @@ def after_step(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any])
     inputs = [(f"args{name}", t) for name, t in _tensors(tuple(args))]
     inputs += [(key + name, t) for key, value in kwargs.items() for name, t in _tensors(value)]
     for name, t in inputs:
-        found.append(Item("input", name, "", Bits.of(t)))
+        found.append(Item("input", name, None, Bits.of(t)))
         if t.is_leaf and t.requires_grad:
-            gradients.append(Item("input gradient", name, "", _gradient(t)))
+            gradients.append(Item("input gradient", name, None, _gradient(t)))
     return [*found, *gradients, *parameters, *_generators()]
 
 
@@ -132,14 +131,13 @@ def _join(path: str, name: str) -> str:
 
 
 def _generators() -> Iterator[Item]:
-    yield Item("random generator", "torch", "", Bits.of(torch.get_rng_state()))
+    yield Item("random generator", "torch", None, Bits.of(torch.get_rng_state()))
     if torch.cuda.is_initialized():
         for i, state in enumerate(torch.cuda.get_rng_state_all()):
-            yield Item("random generator", f"torch, cuda:{i}", "", Bits.of(state))
-    yield Item("random generator", "Python's random", "", repr(random.getstate()))
-    numpy: Any = sys.modules.get("numpy")
-    kind, keys, *rest = numpy.random.get_state()
-    yield Item("random generator", "NumPy", "", f"{kind} {keys.tobytes().hex()} {rest}")
+            yield Item("random generator", f"torch, cuda:{i}", None, Bits.of(state))
+    yield Item("random generator", "Python's random", None, repr(random.getstate()))
+    kind, keys, *rest = cast("tuple[str, NDArray[Any], int, int, float]", np.random.get_state(legacy=True))
+    yield Item("random generator", "NumPy", None, f"{kind} {keys.tobytes().hex()} {rest}")
 
 
 _INTERNAL = frozenset({"_parameters", "_buffers", "_modules"})

@@ -4,10 +4,11 @@ user's model is left as it was found."""
 from __future__ import annotations
 
 import random
-import sys
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, UntypedStorage
 
 from lowtide.acting.sandbox import _Snapshot  # pyright: ignore[reportPrivateUsage]
@@ -84,18 +85,15 @@ class State(_Snapshot):
             self._tensor(grad)
 
     def _numpy(self, obj: Any) -> bool:
-        """NumPy's generators and arrays, if NumPy is loaded at all."""
-        numpy: Any = sys.modules.get("numpy")
-        if numpy is None:
-            return False
-        if isinstance(obj, numpy.ndarray):
-            content = obj.copy()
-            self._once(obj, lambda: numpy.copyto(obj, content))
-        elif isinstance(obj, numpy.random.Generator):
-            position: Any = obj.bit_generator.state
+        """Take an array or generator of NumPy, if it is one."""
+        if isinstance(obj, np.ndarray):
+            content: NDArray[Any] = obj.copy()  # pyright: ignore[reportUnknownVariableType]
+            self._once(obj, lambda: np.copyto(obj, content))  # pyright: ignore[reportUnknownArgumentType]
+        elif isinstance(obj, np.random.Generator):
+            position = obj.bit_generator.state
             self._once(obj, lambda: setattr(obj.bit_generator, "state", position))
-        elif isinstance(obj, numpy.random.RandomState):
-            legacy: Any = obj.get_state()
+        elif isinstance(obj, np.random.RandomState):
+            legacy = obj.get_state()
             self._once(obj, lambda: obj.set_state(legacy))
         else:
             return False
@@ -103,9 +101,7 @@ class State(_Snapshot):
 
 
 def seed_everything(seed: int) -> None:
-    """Seed Python's, NumPy's (if loaded) and torch's generators."""
+    """Seed Python's, NumPy's and torch's generators."""
     random.seed(seed)
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed(seed % 2**32)
+    np.random.seed(seed % 2**32)
     torch.manual_seed(seed)  # pyright: ignore[reportUnknownMemberType]

@@ -39,7 +39,7 @@ class Difference:
         kind: `loss`, `output`, `gradient`, `input gradient`, `parameter`, `buffer`, `attribute`, `input`,
             `random generator`.
         name: which: `layer1.0.conv1.weight`, `args[0]`.
-        module: path of the module it belongs to, '' if none.
+        module: path of the module it belongs to ('' for the model itself); None for loss, outputs, inputs, generators.
         step: in which of the steps, from 0.
         max_abs: largest absolute difference; infinite if one is missing or of another shape, NaN if it is no number.
         sentence: all that in words.
@@ -47,7 +47,7 @@ class Difference:
 
     kind: str
     name: str
-    module: str
+    module: str | None
     step: int
     max_abs: float
     sentence: str
@@ -92,8 +92,8 @@ class Verdict:
 
     @property
     def first_module(self) -> str | None:
-        """Path of the first module that differs ('' for the model as a whole), None if nothing does."""
-        return next((d.module for d in self.differences if d.module), "") if self.differences else None
+        """Path of the first module that differs ('' is the model itself), None if none does."""
+        return next((d.module for d in self.differences if d.module is not None), None)
 
     def to_json(self) -> dict[str, Any]:
         out = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -265,7 +265,7 @@ class _Runner:
             with _under(plan):
                 output = self.model(*self.args, **self.kwargs)
                 scalar = scalar_loss(output, self.loss)
-            made.append(Item("loss", "loss", "", Bits.of(scalar)))
+            made.append(Item("loss", "loss", None, Bits.of(scalar)))
             made.extend(evidence.outputs(output))
             del output
             scalar.backward()  # pyright: ignore[reportUnknownMemberType]
