@@ -20,7 +20,7 @@ class Cubic(ChainSolver):
     Idea: `min_C sum_{c in C} a_c + max_t M(c_t, c_{t+1})`. Fix a cap on M; the cheapest checkpoints whose segments stay
     under it are a shortest path, and since M rises in j and falls in i the predecessors of j are a sliding window: O(n)
     per cap. Only O(n^2) values can be the cap. They are visited from the top, each time jumping below the worst segment
-    that the last path really had, so that mostly far fewer are tried.
+    that the last path really had and below what could still beat the best total, so that mostly few are tried.
 
     Complexity: O(n^3) time at worst, O(n) memory; 500 stages in well under a second.
     Reference: N. Wang, master's thesis, NTU 2023, chapter 3 (its recurrence is reconstructed).
@@ -47,17 +47,28 @@ def least_sum_plus_worst(
     """
     n = len(levels)
     floor = max(levels[k] - stored[k] for k in range(n))  # no segment set has a better worst one
-    best, best_total, caps = [], -1, 0
-    cap = max(levels)
-    while cap >= floor:
+    best, best_total, caps = list[int](), -1, 0
+
+    def attempt(cap: int) -> tuple[int, int]:
+        nonlocal best, best_total, caps
         path, total = _cheapest_under(cap, cost, stored, levels)
-        caps += 1
         worst = max(max(levels[c:j]) - stored[c] for c, j in pairwise((*path, n)))
+        caps += 1
         if best_total < 0 or total + worst < best_total:
             best, best_total = path[1:], total + worst
-        if total + floor >= best_total:
-            break  # lower caps only make the checkpoints dearer
-        cap = worst - 1
+        return total, worst
+
+    # A few caps first, each half the last: a good total early rules most of the high caps out.
+    probe = max(levels)
+    while probe > floor:
+        attempt(probe)
+        probe //= 2
+    attempt(floor)
+    cap = min(max(levels), best_total - cost[0] - 1)
+    while cap >= floor:
+        total, worst = attempt(cap)
+        # Lower caps make the checkpoints no cheaper, and between `worst` and `cap` nothing changes.
+        cap = min(worst - 1, best_total - total - 1)
     return best, best_total, caps
 
 

@@ -42,8 +42,8 @@ def slots_within(chain: Chain, budget: int | None) -> int:
     if budget is None:
         return min(chain.n, 1 + chain.n.bit_length())
     largest = max(chain.a[1:-1], default=0)
-    stages = zip(chain.s, chain.a[1:], chain.o, chain.t, strict=True)
-    working = max(s + (a if o else 0) + t for s, a, o, t in stages)
+    stages = zip(chain.a, chain.i, chain.s, chain.a[1:], chain.o, chain.t, strict=False)
+    working = max((read if i else 0) + s + (a if o else 0) + t for read, i, s, a, o, t in stages)
     free = budget - chain.a[0] - working
     if free < 0:
         return 1
