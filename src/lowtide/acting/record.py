@@ -30,7 +30,6 @@ class Slot:
         external: no op that the tape follows wrote it: a parameter, an input, a tensor that Python made.
         held: the tape holds it from forward on, as a source for recomputation.
         version: for external and held slots, the version counter of `tensor` when the forward pass was over.
-        undefined: its memory has no content that an op wrote.
         drop: the plan wants it dropped where it can be.
         saves: ids of the plan's saves of this value, in the order autograd packs them.
         packed: how many were packed.
@@ -41,7 +40,7 @@ class Slot:
 
     __slots__ = (
         "drop", "external", "held", "nbytes", "packed", "pending", "record", "saves", "temporary", "tensor",
-        "undefined", "value", "version",
+        "value", "version",
     )  # fmt: skip
 
     def __init__(self, value: int = -1) -> None:
@@ -51,7 +50,6 @@ class Slot:
         self.external = False
         self.held = False
         self.version = -1
-        self.undefined = False
         self.drop = False
         self.saves: tuple[int, ...] = ()
         self.packed = 0

@@ -166,11 +166,11 @@ class Tape:
         for slot in record.reads:
             if slot.tensor is None:
                 self._demand(slot)
+        byproducts = [s for s in record.written() if s.tensor is None and s.value not in action.retain]
         record.run([self.slots[v] for v in action.consume])
         self.recomputed_ops += 1
-        for slot in record.written():
-            if not slot.held and slot.value not in action.retain:
-                slot.tensor = None
+        for slot in byproducts:
+            slot.tensor = None
         for v in action.free:
             slot = self.slots.get(v)
             if slot is not None and (final or not slot.held):
@@ -220,6 +220,7 @@ class Region(TorchDispatchMode):
         self.cursor = 0
         self.index = 0
         self.by_key: dict[int, Slot] = {}
+        self.undefined: set[int] = set()  # storages without content so far
         self.standing: list[Slot] = []  # external and held: they must stay as they are until backward
         self.guards: list[StorageWeakRef] = []  # keep storage addresses from being used again
 
@@ -230,6 +231,7 @@ class Region(TorchDispatchMode):
         """Forward is over: forget addresses. The tape lives on in autograd's handles."""
         self._seal()
         self.by_key.clear()
+        self.undefined.clear()
         self.guards.clear()
 
     def _seal(self) -> None:
@@ -278,7 +280,10 @@ class Region(TorchDispatchMode):
         if entry is None or entry.plain:
             if info.writes_in_place:
                 self._before_write(info, args, kwargs or {})
-            return func(*args, **kwargs) if kwargs else func(*args)
+            out = func(*args, **kwargs) if kwargs else func(*args)
+            if info.undefined:
+                self._note_undefined(out)
+            return out
         return self._tracked(func, info, entry, args, kwargs or {})
 
     def _next(self, func: OpOverload, info: OpInfo) -> Entry | None:
@@ -322,14 +327,13 @@ class Region(TorchDispatchMode):
         out = func(*args, **kwargs)
         for (t, old), value in zip(written, entry.inplace, strict=False):
             slot = self._slot(value, t)
-            slot.undefined = old is None or (
-                old.undefined and not (info.overwrites and t is args[0] and _bytes_of(t) >= slot.nbytes)
-            )
-            if old is None or slot.undefined:
+            if old is None or storage_key(t) in self.undefined:
                 record = None
             elif record is not None:
                 record.inplace.append((old, slot))
             self._place(t, slot)
+        if info.undefined:
+            self._note_undefined(out)
         values = iter(entry.outs)
         for position, t in enumerate(outputs_in(out)):
             if t is None or storage_key(t) in argument_keys:
@@ -340,7 +344,6 @@ class Region(TorchDispatchMode):
             argument_keys.add(storage_key(t))  # a second output on the same storage is the same value
             if value in self.table.interesting and is_plain(t):
                 slot = self._slot(value, t)
-                slot.undefined = info.undefined
                 if record is not None:
                     record.outs.append((position, slot))
                 self._place(t, slot)
@@ -370,6 +373,14 @@ class Region(TorchDispatchMode):
             slot.tensor = alias(t)
             self.standing.append(slot)
 
+    def _note_undefined(self, out: Any) -> None:
+        """Memory without content: what is read from it before it is overwritten was put there by somebody unseen."""
+        for t in outputs_in(out):
+            if t is not None:
+                storage = t.untyped_storage()
+                self.undefined.add(storage._cdata)
+                self.guards.append(StorageWeakRef(storage))
+
     def _recorded(
         self, func: OpOverload, info: OpInfo, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Record | None:
@@ -383,10 +394,13 @@ class Region(TorchDispatchMode):
         def reference(t: Tensor) -> Ref | None:
             if not is_plain(t):
                 return None
-            slot = self.by_key.get(storage_key(t))
+            key = storage_key(t)
+            if key in self.undefined and t is not overwritten:
+                return None
+            slot = self.by_key.get(key)
             if slot is None:
                 slot = self._external(t)
-            if not slot.certain or (slot.undefined and t is not overwritten):
+            if not slot.certain:
                 return None
             record.reads.append(slot)
             return Ref(slot, t)
@@ -429,6 +443,8 @@ class Region(TorchDispatchMode):
             key = storage_key(t)
             if key not in written:
                 written[key] = (t, self._overwrite(key))
+                if key in self.undefined and info.overwrites and _bytes_of(t) >= t.untyped_storage().nbytes():
+                    self.undefined.discard(key)
         for p in statistics_written(info, args):
             self._overwrite(storage_key(args[p]))
         return list(written.values())
