@@ -24,7 +24,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lowtide.acting.ops import OpInfo, is_plain, op_info, outputs_in, statistics_written, storage_key, tensors_in
@@ -222,7 +221,7 @@ class Region(TorchDispatchMode):
         self.by_key: dict[int, Slot] = {}
         self.undefined: set[int] = set()  # storages without content so far
         self.standing: list[Slot] = []  # external and held: they must stay as they are until backward
-        self.guards: list[StorageWeakRef] = []  # keep storage addresses from being used again
+        self.guards: list[int] = []  # weak references that keep storage addresses from being used again
 
     def hooks(self) -> torch.autograd.graph.saved_tensors_hooks:
         return torch.autograd.graph.saved_tensors_hooks(self.pack, self.unpack)
@@ -232,6 +231,8 @@ class Region(TorchDispatchMode):
         self._seal()
         self.by_key.clear()
         self.undefined.clear()
+        for ref in self.guards:
+            torch.UntypedStorage._free_weak_ref(ref)
         self.guards.clear()
 
     def _seal(self) -> None:
@@ -319,59 +320,62 @@ class Region(TorchDispatchMode):
         return None
 
     def _tracked(self, func: OpOverload, info: OpInfo, entry: Entry, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """An op that will be recomputed, or that writes something recomputation starts from or ends in."""
+        """An op that will be recomputed, or that writes something recomputation starts from."""
         self.index += 1
         record = self._recorded(func, info, entry, args, kwargs) if entry.record else None
         written = self._before_write(info, args, kwargs) if info.writes_in_place else ()
-        argument_keys = {storage_key(t) for t in (*tensors_in(args), *tensors_in(kwargs.values()))}
-        out = func(*args, **kwargs)
-        for (t, old), value in zip(written, entry.inplace, strict=False):
-            slot = self._slot(value, t)
-            if old is None or storage_key(t) in self.undefined:
+        out = func(*args, **kwargs) if kwargs else func(*args)
+        if written:
+            if len(written) != len(entry.inplace) or any(
+                old is None or storage_key(t) in self.undefined for t, old in written
+            ):
                 record = None
-            elif record is not None:
-                record.inplace.append((old, slot))
-            self._place(t, slot)
+            for (t, old), value in zip(written, entry.inplace, strict=False):
+                slot = self._placed(value, t, record)
+                if record is not None and old is not None and slot is not None:
+                    record.inplace.append((old, slot))
         if info.undefined:
             self._note_undefined(out)
-        values = iter(entry.outs)
-        for position, t in enumerate(outputs_in(out)):
-            if t is None or storage_key(t) in argument_keys:
-                continue
-            value = next(values, None)
-            if value is None:
-                break
-            argument_keys.add(storage_key(t))  # a second output on the same storage is the same value
-            if value in self.table.interesting and is_plain(t):
-                slot = self._slot(value, t)
-                if record is not None:
-                    record.outs.append((position, slot))
-                self._place(t, slot)
+        if entry.outs:
+            self._place_outputs(entry.outs, out, record)
         if record is not None:
             self.tape.records[entry.op] = record
-            for slot in record.written():
-                slot.record = record
         return out
 
-    def _slot(self, value: int, t: Tensor) -> Slot:
-        """A new slot for `value`, which was just written to the storage of `t`."""
+    def _place_outputs(self, values: tuple[int, ...], out: Any, record: Record | None) -> None:
+        """Slots for the storages an op has made: the n-th new one among its outputs is values[n]."""
+        k = 0
+        for position, t in enumerate((out,) if isinstance(out, Tensor) else outputs_in(out)):
+            if t is None or t.untyped_storage()._cdata in self.by_key:
+                continue  # an argument handed back, or a second view of an output
+            slot = self._placed(values[k], t, record)
+            if slot is not None and record is not None:
+                record.outs.append((position, slot))
+            k += 1
+            if k == len(values):
+                return
+
+    def _placed(self, value: int, t: Tensor, record: Record | None) -> Slot | None:
+        """The slot of `value`, which was just written to the storage of `t`; None where nobody will ask for it. The
+        tape holds it if recomputation starts from it."""
+        source = value in self.table.sources
+        if not (source or record is not None) or value not in self.table.interesting or not is_plain(t):
+            return None
+        storage = t.untyped_storage()
         slot = Slot(value)
-        slot.nbytes = t.untyped_storage().nbytes()
+        slot.nbytes = storage.nbytes()
+        slot.record = record
         saves = self.table.dropped.get(value)
         if saves is not None:
             slot.drop, slot.saves = True, saves
         self.tape.slots[value] = slot
-        return slot
-
-    def _place(self, t: Tensor, slot: Slot) -> None:
-        """From now on the storage of `t` holds `slot`; the tape holds it too if it is a source."""
-        storage = t.untyped_storage()
         self.by_key[storage._cdata] = slot
-        self.guards.append(StorageWeakRef(storage))
-        if slot.value in self.table.sources:
+        self.guards.append(storage._weak_ref())
+        if source:
             slot.held = True
             slot.tensor = alias(t)
             self.standing.append(slot)
+        return slot
 
     def _note_undefined(self, out: Any) -> None:
         """Memory without content: what is read from it before it is overwritten was put there by somebody unseen."""
@@ -379,7 +383,7 @@ class Region(TorchDispatchMode):
             if t is not None:
                 storage = t.untyped_storage()
                 self.undefined.add(storage._cdata)
-                self.guards.append(StorageWeakRef(storage))
+                self.guards.append(storage._weak_ref())
 
     def _recorded(
         self, func: OpOverload, info: OpInfo, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -388,30 +392,19 @@ class Region(TorchDispatchMode):
         if info.pinned:
             return None
         record = Record(self.index, func, entry.module)
-        statistics = statistics_written(info, args)
-        overwritten = args[0] if info.overwrites and args else None
-
-        def reference(t: Tensor) -> Ref | None:
-            if not is_plain(t):
-                return None
-            key = storage_key(t)
-            if key in self.undefined and t is not overwritten:
-                return None
-            slot = self.by_key.get(key)
-            if slot is None:
-                slot = self._external(t)
-            if not slot.certain:
-                return None
-            record.reads.append(slot)
-            return Ref(slot, t)
-
+        # An op that overwrites its first argument whole does not mind what is in it.
+        ignored = args[0] if info.overwrites and args else None
+        scratch = statistics_written(info, args) if info.statistics is not None else ()
         for position, a in enumerate(args):
-            frozen = Scratch(a) if position in statistics else _frozen(a, reference)
-            if frozen is _UNKNOWN:
-                return None
+            if position in scratch:
+                frozen = Scratch(a)
+            else:
+                frozen = self._frozen(a, record.reads, ignored)
+                if frozen is _UNKNOWN:
+                    return None
             record.args.append(frozen)
         for name, a in kwargs.items():
-            frozen = _frozen(a, reference)
+            frozen = self._frozen(a, record.reads, ignored)
             if frozen is _UNKNOWN:
                 return None
             record.kwargs[name] = frozen
@@ -423,12 +416,30 @@ class Region(TorchDispatchMode):
             record.generator = (generator, generator.get_state())
         return record
 
-    def _external(self, t: Tensor) -> Slot:
+    def _frozen(self, a: Any, reads: list[Slot], ignored: Tensor | None) -> Any:
+        """An argument with its tensors replaced by refs; `_UNKNOWN` if one of them cannot be had again."""
+        if isinstance(a, Tensor):
+            if not is_plain(a):
+                return _UNKNOWN
+            key = a.untyped_storage()._cdata
+            slot = self.by_key.get(key)
+            if slot is None:
+                slot = self._external(a, key)
+            if not slot.certain or (key in self.undefined and a is not ignored):
+                return _UNKNOWN
+            reads.append(slot)
+            return Ref(slot, a)
+        if type(a) is list or type(a) is tuple:
+            parts = [self._frozen(b, reads, ignored) for b in a]  # pyright: ignore[reportUnknownVariableType]
+            return _UNKNOWN if any(p is _UNKNOWN for p in parts) else parts
+        return a
+
+    def _external(self, t: Tensor, key: int) -> Slot:
         """A slot for a tensor that no tracked op wrote: it is held, and must stay as it is until backward."""
         slot = Slot()
         slot.external = True
         slot.tensor = t if t.is_leaf else alias(t)
-        self.by_key[storage_key(t)] = slot
+        self.by_key[key] = slot
         self.standing.append(slot)
         return slot
 
@@ -438,15 +449,18 @@ class Region(TorchDispatchMode):
         """An op is about to write storages in place: save the old content where a record will read it. Returns the
         written tensors, one per storage, each with the slot it held (without batch-norm statistics)."""
         written: dict[int, tuple[Tensor, Slot | None]] = {}
-        targets = [args[p] for p in info.mutates if p < len(args)] + [kwargs[k] for k in info.mutates_kw if k in kwargs]
+        targets = [args[p] for p in info.mutates if p < len(args)]
+        if info.mutates_kw:
+            targets += [kwargs[k] for k in info.mutates_kw if k in kwargs]
         for t in tensors_in(targets):
-            key = storage_key(t)
+            key = t.untyped_storage()._cdata
             if key not in written:
                 written[key] = (t, self._overwrite(key))
                 if key in self.undefined and info.overwrites and _bytes_of(t) >= t.untyped_storage().nbytes():
                     self.undefined.discard(key)
-        for p in statistics_written(info, args):
-            self._overwrite(storage_key(args[p]))
+        if info.statistics is not None:
+            for p in statistics_written(info, args):
+                self._overwrite(storage_key(args[p]))
         return list(written.values())
 
     def _overwrite(self, key: int) -> Slot | None:
@@ -458,17 +472,6 @@ class Region(TorchDispatchMode):
 
 
 _UNKNOWN = object()
-
-
-def _frozen(a: Any, reference: Callable[[Tensor], Ref | None]) -> Any:
-    """An argument with its tensors replaced by refs; `_UNKNOWN` if one of them has none."""
-    if isinstance(a, Tensor):
-        ref = reference(a)
-        return _UNKNOWN if ref is None else ref
-    if isinstance(a, (list, tuple)):
-        parts = [_frozen(b, reference) for b in a]  # pyright: ignore[reportUnknownVariableType]
-        return _UNKNOWN if any(p is _UNKNOWN for p in parts) else parts
-    return a
 
 
 def _bytes_of(t: Tensor) -> int:
