@@ -13,10 +13,12 @@ from torch import Tensor, UntypedStorage
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from lowtide.acting.accumulate import adds_in_place
+
 
 class StorageMeter(TorchDispatchMode):
     """While it is entered: bytes of the storages that ops create, from their first op to their death, forward and
-    backward.
+    backward. Gradients that autograd would add up in place are counted so, although no mode sees it (`accumulate`).
 
     Attributes:
         current_bytes: bytes of such storages alive now.
@@ -42,11 +44,14 @@ class StorageMeter(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         given = {_key(s): s for s in _storages((args, kwargs))}
+        handed_over = _key(args[0].untyped_storage()) if adds_in_place(func, args, kwargs) else None
         out = func(*args, **kwargs)
         self.ops += 1
         for storage in _storages(out):
             if _key(storage) not in given and _key(storage) not in self._live:
                 self._add(storage)
+        if handed_over is not None:
+            self._remove(handed_over)
         if func._schema.is_mutable:
             for key, storage in given.items():
                 self._resize(key, storage)
