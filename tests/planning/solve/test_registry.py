@@ -8,13 +8,17 @@ import pytest
 from hypothesis import given
 
 from lowtide.errors import InputError
+from lowtide.planning.bound import bound
 from lowtide.planning.chain import Chain
 from lowtide.planning.rehearse import rehearse, rehearse_checkpoints
+from lowtide.planning.simulate import simulate
 from lowtide.planning.solve import SOLVERS, Solution, Status, pick, solve
+from lowtide.planning.solve.linear import Linear
 from lowtide.planning.solve.rotor import Rotor
 from lowtide.planning.solve.solver import ChainSolver
 from lowtide.planning.solve.sqrt import Sqrt
 from tests.random_chains import chains, random_chain
+from tests.random_steps import random_step, residual_net
 
 CHAIN_SOLVERS = [name for name, solver in SOLVERS.items() if isinstance(solver, ChainSolver)]
 TEN = Chain.from_arrays(a=[1] * 11)
@@ -133,3 +137,39 @@ def test_repr_is_the_report() -> None:
     assert "least peak of its class" in text
     assert "in all)" in text
     assert "moves" in repr(solve(TEN, "revolve"))
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_every_solver_makes_plans_of_steps(name: str) -> None:
+    for seed in range(25):
+        step = random_step(seed, n_ops=2 + seed % 8)
+        solution = solve(step, name)
+        assert solution.plan is not None  # so the checker passed it
+        assert solution.peak_bytes == solution.plan.peak_bytes == simulate(step, solution.plan).peak_bytes
+        assert solution.bound == bound(step).bytes <= solution.peak_bytes
+        assert solution.plan.solver == solution.solver == name
+        assert solution.plan.status == solution.status.value
+
+
+def test_auto_is_frontier_on_steps_and_plans_are_accepted() -> None:
+    step = residual_net(4)
+    best = solve(step, progress=lambda _: None)
+    assert best.solver == "frontier"
+    assert best.plan is not None
+    again = solve(step, best.plan, budget=best.peak_bytes)
+    assert (again.peak_bytes, again.status) == (best.peak_bytes, Status.GIVEN)
+    assert solve(step, best.plan, budget=1).status is Status.OVER_BUDGET
+    with pytest.raises(InputError, match="tuple is not a solver, nor a Plan for a Step"):
+        solve(step, (1, 2))
+    with pytest.raises(InputError, match="Plan is not a solver, nor checkpoints for a Chain"):
+        solve(TEN, best.plan)
+
+
+def test_granularity_is_a_setting_of_the_solver() -> None:
+    step = residual_net(6)
+    fine, coarse = (
+        solve(step, Linear(granularity="op")),
+        solve(step, Linear(granularity=lambda path: int(path[1:]) // 14)),
+    )
+    assert fine.stats["stages"] > coarse.stats["stages"]
+    assert fine.peak_bytes <= coarse.peak_bytes

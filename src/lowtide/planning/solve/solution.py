@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from lowtide.units import format_bytes, format_percent
 
 if TYPE_CHECKING:
     from lowtide.planning.plan import Plan
+    from lowtide.planning.step import Step
 
 
 class Status(str, Enum):
@@ -22,6 +23,9 @@ class Status(str, Enum):
     LEAST_CLAIM = "least by its own objective, which is not quite what PyTorch does; solver='linear' is exact on chains"
     LEAST_COST = "least recomputation of its class within the budget; to recompute less, raise the budget"
     HEURISTIC = "a rule's plan, not the best there is; solver='linear' is exact on chains, 'frontier' on steps"
+    ON_CHAIN = (
+        "found on the chain that the step was reduced to, which is coarser; solver='frontier' takes the step itself"
+    )
     GIVEN = "the plan that was given, judged but not improved; solver='auto' looks for a better one"
     OVER_BUDGET = "no plan of this solver fits the budget; raise it to the peak given here, or try solver='rotor'"
 
@@ -118,5 +122,36 @@ def of_schedule(
         checkpoints=tuple(sorted(held - {chain.n})),
         recompute_cost=played.recompute_cost,
         schedule=schedule,
+        stats=stats or {},
+    )
+
+
+def of_lists(
+    solver: str,
+    step: Step,
+    lists: tuple[Iterable[int], Mapping[int, tuple[int, ...]]],
+    status: Status,
+    budget: int | None = None,
+    stats: Mapping[str, float] | None = None,
+    checkpoints: tuple[int, ...] = (),
+) -> Solution:
+    """A solution from a step's lists (keep, runs), checked and simulated.
+
+    Raises:
+        PlanError: if the lists break a rule of plans.
+    """
+    from lowtide.planning.judge import judge
+
+    plan = judge(step, *lists, solver=solver, status=status.value)
+    if budget is not None and plan.peak_bytes > budget:
+        status = Status.OVER_BUDGET
+    return Solution(
+        solver=solver,
+        status=status,
+        peak_bytes=plan.peak_bytes,
+        bound=plan.lower_bound_bytes,
+        checkpoints=checkpoints,
+        recompute_cost=plan.recompute_flops,
+        plan=replace(plan, status=status.value),
         stats=stats or {},
     )
