@@ -26,7 +26,7 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@touch $@ $(VENV)/.run
 
 run: $(VENV)/.run
-	$(BIN)/lowtide verify torchvision:resnet18 --input 16x3x128x128
+	$(BIN)/lowtide verify torchvision:densenet121 --input 4x3x128x128
 
 test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2

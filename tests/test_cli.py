@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +222,20 @@ def test_traceback_shows_where(net: str, monkeypatch: pytest.MonkeyPatch, capsys
     monkeypatch.setattr(lowtide, "plan", plan, raising=False)
     assert main(["plan", f"{net}:make", "--traceback"]) == 2
     assert "ZeroDivisionError: deep" in capsys.readouterr().err.split("lowtide: error")[0]
+
+
+def test_a_warning_is_one_line_without_source_code(
+    net: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def plan(*_: Any, **__: Any) -> Plan:
+        warnings.warn("this step\nleaves its plan", stacklevel=1)
+        return make_plan(make_step())
+
+    monkeypatch.setattr(lowtide, "plan", plan, raising=False)
+    shown = warnings.showwarning
+    assert main(["plan", f"{net}:make"]) == 0
+    assert capsys.readouterr().err == "lowtide: warning: this step leaves its plan\n"
+    assert warnings.showwarning is shown
 
 
 def test_an_interrupt_is_no_traceback(

@@ -8,6 +8,7 @@ import os
 import pkgutil
 import sys
 import traceback
+import warnings
 from types import ModuleType
 from typing import NoReturn
 
@@ -70,7 +71,9 @@ def main(argv: list[str] | None = None) -> int:
         return e.code if isinstance(e.code, int) else WRONG_INPUT
     terminal = Terminal()
     try:
-        status = int(args.run(args, terminal))
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_, **__: terminal.warning(str(message))
+            status = int(args.run(args, terminal))
         sys.stdout.flush()
         return status
     except LowtideError as e:

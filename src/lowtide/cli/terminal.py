@@ -34,6 +34,10 @@ class Terminal:
         """A remark on stderr."""
         self._err.print(Text(one_line(text), style="dim"))
 
+    def warning(self, text: str) -> None:
+        """Something that went on otherwise than asked, on stderr, in one line."""
+        self._err.print(Text("lowtide: warning: ", style="bold yellow").append(Text(one_line(text), style="default")))
+
     def error(self, text: str) -> None:
         """What went wrong, on stderr, in one line."""
         self._err.print(Text("lowtide: error: ", style="bold red").append(Text(one_line(text), style="default")))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import zip_longest
+from textwrap import wrap
 from typing import TYPE_CHECKING, Protocol
 
 from lowtide.planning.step import Phase
@@ -227,6 +229,10 @@ def _times_of(v: VerdictLike) -> list[str]:
 
 
 def _facts(rows: list[list[str]]) -> list[str]:
-    """Label and text, both to the left."""
+    """Label and text, both to the left, long text on several lines."""
     width = max(len(label) for label, _ in rows)
-    return [f"{label.ljust(width)}  {text}".rstrip() for label, text in rows]
+    lines: list[str] = []
+    for label, text in rows:
+        parts = wrap(text, _WIDTH - width - 2, break_long_words=False) or [""]
+        lines += [f"{name.ljust(width)}  {part}".rstrip() for name, part in zip_longest([label], parts, fillvalue="")]
+    return lines
