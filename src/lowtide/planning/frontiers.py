@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from lowtide.planning.step import Step
 
@@ -22,6 +23,7 @@ class Fact:
         value, nbytes: its id and size.
         born: forward op that writes it.
         first, last: least and greatest position that needs it; `last` is n for values that are always kept.
+        first_asked: least position whose backward asks for it, n if none does.
         asked: moment of the first use of its saves, or n_moments if nothing asks for it.
         dropped_until: moment at which the graph lets go of it if it was dropped (0: nothing asks for it).
         kept_until: the same if it was kept: unused saves hold it, too.
@@ -35,6 +37,7 @@ class Fact:
     born: int
     first: int
     last: int
+    first_asked: int
     asked: int
     dropped_until: int
     kept_until: int
@@ -54,6 +57,7 @@ class Frontiers:
         facts: value id -> Fact.
         made: per forward op the facts of what it writes.
         relevant: per forward op, whether it can be of use to run it again.
+        readers: value id -> relevant ops that read it.
         allowed: per position whether a cut may be there, n + 1 flags; 0 and n are never.
     """
 
@@ -68,12 +72,12 @@ class Frontiers:
             self._position.append(here)
         self.before = self._before()
         self.stuck = self._stuck()
-        self.relevant, readers = self._relevant()
+        self.relevant, self.readers = self._relevant()
         self.facts: dict[int, Fact] = {}
         self.made: list[list[Fact]] = [[] for _ in range(n)]
         for o in range(n):
             for v in step.ops[o].writes:
-                fact = self._fact(v, readers.get(v, []))
+                fact = self._fact(v, self.readers.get(v, []))
                 if fact is not None:
                     self.facts[v] = fact
                     self.made[o].append(fact)
@@ -142,6 +146,7 @@ class Frontiers:
             born=value.op,
             first=first,
             last=self.n if always else last,
+            first_asked=min(positions, default=self.n),
             asked=min(moments, default=step.n_moments),
             dropped_until=max((s.release for s in saves), default=0),
             kept_until=kept_until,
@@ -206,7 +211,7 @@ class Frontiers:
         kept = frozenset(keep)
         runs: dict[int, tuple[int, ...]] = {}
         read: set[int] = set()
-        for i, j in zip(edges[:-2], edges[1:-1], strict=True):
+        for i, j in pairwise(edges[:-1]):
             asked = min(
                 (f.asked for o in range(i, j) for f in self.made[o] if f.value not in kept and f.dropped_until),
                 default=-1,
