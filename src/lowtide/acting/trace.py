@@ -28,6 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from lowtide.acting import optimizer as optimizers
+from lowtide.acting.accumulate import adds_in_place
 from lowtide.acting.loss import scalar_loss
 from lowtide.acting.ops import OpInfo, is_plain, op_info, outputs_in, statistics_written, storage_key, tensors_in
 from lowtide.acting.sandbox import map_tensors, stand_ins, tensors_of
@@ -148,6 +149,8 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if self.phase is Phase.BACKWARD and adds_in_place(func, args, kwargs):
+            func = torch.ops.aten.add_.Tensor  # what the engine does when nobody watches
         if self.convert is not None:
             args, kwargs = self._faked(args), {k: self._faked((v,))[0] for k, v in kwargs.items()}
         if self.closed or not isinstance(func, OpOverload):
