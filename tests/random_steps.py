@@ -309,3 +309,35 @@ def residual_net(blocks: int, nbytes: int = 100) -> Step:
     loss = b.fresh(1)
     b.call(Call([x], [loss]))
     return b.step()
+
+
+def random_plan(step: Step, rng: random.Random) -> tuple[frozenset[int], dict[int, tuple[int, ...]]]:
+    """A random valid plan: some values are kept, and what is asked for is made anew from there, each time whatever
+    happens to be missing, now and then more than that."""
+    n = step.n_forward
+    p_keep = rng.random()
+    stuck: list[bool] = []  # ops that cannot run again
+    for op in step.ops[:n]:
+        reads = [step.values[r] for r in op.reads]
+        stuck.append(bool(op.pinned) or any(r.overwritten >= 0 and (r.op < 0 or stuck[r.op]) for r in reads))
+    keep = {
+        v
+        for v, value in enumerate(step.values)
+        if 0 <= value.op < n and value.overwritten < 0 and (stuck[value.op] or rng.random() < p_keep)
+    }
+    runs: dict[int, tuple[int, ...]] = {}
+    made: set[int] = set()
+    for m, what in enumerate(step.moments):
+        if what >= 0:
+            continue
+        fresh = set(made) if rng.random() < 0.7 else set[int]()  # or as if nothing were there
+        wanted = {step.saves[~what].value} | ({rng.choice(sorted(made))} if made and rng.random() < 0.2 else set[int]())
+        ops: list[int] = []
+        for o in range(n - 1, -1, -1):
+            if wanted & set(step.ops[o].writes) - keep - fresh and not stuck[o]:
+                ops.append(o)
+                wanted |= {r for r in step.ops[o].reads if not step.is_external(r)}
+        if ops:
+            runs[m] = tuple(reversed(ops))
+            made.update(w for o in ops for w in step.ops[o].writes)
+    return frozenset(keep), runs
