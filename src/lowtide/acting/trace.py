@@ -32,11 +32,13 @@ from lowtide.acting.accumulate import adds_in_place
 from lowtide.acting.loss import scalar_loss
 from lowtide.acting.ops import OpInfo, is_plain, op_info, outputs_in, statistics_written, storage_key, tensors_in
 from lowtide.acting.sandbox import map_tensors, stand_ins, tensors_of
+from lowtide.acting.traffic import compute_dtype, traffic_bytes
 from lowtide.errors import InputError, LowtideError, TraceError
 from lowtide.planning.step import Category, Op, Phase, Save, Step, Storage, Value
 
 Loss = Callable[[Any], Tensor]
 Progress = Callable[[str, float], None]
+Observer = Callable[[OpOverload, tuple[Any, ...], dict[str, Any], Any], None]
 
 # The reason given for ops that a backward inside forward runs (`autograd.grad` in a loss); the tape skips these too.
 INNER_BACKWARD = "it ran in a backward inside the forward pass"
@@ -97,6 +99,7 @@ class Recorder(TorchDispatchMode):
         self.module_of_seq: dict[int, str] = {}
         self.n_forward = 0
         self.closed = False
+        self.observe: Observer | None = None
 
     # -- storages and values ------------------------------------------------------------------------------------
 
@@ -241,8 +244,12 @@ class Recorder(TorchDispatchMode):
                 "moment": moment,
                 "pinned": pinned,
                 "random": info.random,
+                "dtype": compute_dtype(args, kwargs, out),
+                "traffic_bytes": traffic_bytes(info, args, kwargs, out),
             }
         )
+        if self.observe is not None:
+            self.observe(func, args, kwargs, out)
         if self.phase is Phase.FORWARD:
             seq = torch._C._autograd._get_sequence_nr() - 1
             self.op_seq.append(seq)
@@ -463,6 +470,7 @@ def trace(
     loss: Loss | None = None,
     optimizer: Any = None,
     progress: Progress | None = None,
+    observe: Observer | None = None,
 ) -> Step:
     """Trace one training step of `model(*args, **kwargs)`, its loss, backward and optionally the optimizer.
 
@@ -475,6 +483,8 @@ def trace(
         optimizer: adds its state and its step: an optimizer over the model's parameters, a callable that makes one
             from a list of parameters, or the name of a `torch.optim` class.
         progress: called with a word and a fraction in [0, 1].
+        observe: called with (op, args, kwargs, output) for each op of the step, in order; the tensors are fake, and
+            must not be held.
 
     Returns:
         The step. All its bytes are exact sizes of storages; kernels' own workspace is not in it.
@@ -493,14 +503,18 @@ def trace(
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     faker = _Faker(mode)
     try:
-        step = _run(model, args, kwargs, loss, optimizer, Recorder(mode, faker), mode, faker)
+        recorder = Recorder(mode, faker)
+        recorder.observe = observe
+        step = _run(model, args, kwargs, loss, optimizer, recorder, mode, faker)
     except (DataDependentOutputException, DynamicOutputShapeException) as e:
         if any(t.device.type == "meta" for t in [*model.parameters(), *model.buffers(), *tensors_of((args, kwargs))]):
             raise TraceError(
                 f"the step looks at values ({e.func}), which tensors on 'meta' do not have: build the model and its "
                 "inputs on a real device"
             ) from e
-        step = _run(model, args, kwargs, loss, optimizer, Recorder(None, None), None, _alias)
+        recorder = Recorder(None, None)
+        recorder.observe = observe
+        step = _run(model, args, kwargs, loss, optimizer, recorder, None, _alias)
     step.meta["trace_s"] = round(time.perf_counter() - started, 3)
     report("trace", 1.0)
     return step

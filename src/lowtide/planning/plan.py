@@ -53,6 +53,19 @@ class Plan:
     recompute_flops: int
     recompute_ops: int
 
+    @property
+    def added_s(self) -> float:
+        """Seconds that recomputation adds to the step; 0 if the step has no costs."""
+        seconds = self.step.seconds
+        return sum(seconds[o] for ops in self.runs.values() for o in ops) if seconds else 0.0
+
+    @property
+    def slowdown(self) -> float:
+        """`added_s` as a fraction of the plain step's seconds; of its FLOPs if the step has no costs."""
+        if self.step.seconds:
+            return self.added_s / self.step.total_seconds if self.step.total_seconds else 0.0
+        return self.recompute_flops / self.step.total_flops if self.step.total_flops else 0.0
+
     def to_json(self) -> dict[str, Any]:
         return {
             "format": FORMAT,
@@ -67,6 +80,7 @@ class Plan:
             "bound_op": self.bound_op,
             "recompute_flops": self.recompute_flops,
             "recompute_ops": self.recompute_ops,
+            "added_s": self.added_s,
             "keep": sorted(self.keep),
             "runs": [[m, list(ops)] for m, ops in sorted(self.runs.items())],
             "step": self.step.to_json(),
@@ -82,7 +96,9 @@ class Plan:
         if not isinstance(data, dict) or data.get("kind") != "lowtide.plan":
             raise InputError("this is not a Lowtide plan: no field 'kind' with the value 'lowtide.plan'")
         if data.get("format") != FORMAT:
-            raise InputError(f"this plan has format {data.get('format')!r}, this Lowtide reads format {FORMAT}: plan again")
+            raise InputError(
+                f"this plan has format {data.get('format')!r}, this Lowtide reads format {FORMAT}: plan again"
+            )
         try:
             step = Step.from_json(data["step"])
             plan = Plan(

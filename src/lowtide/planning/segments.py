@@ -69,6 +69,8 @@ class Segments:
         self.front: dict[int, Fact] = {}  # L(i)
         self.spare: dict[int, Fact] = {}  # those of L(i) that nothing before i wants
         self.needed = _needed(fronts)
+        # Values that the graph holds on to beyond the backward of what made them, into that of segments before.
+        self.lingering = [f for f in fronts.facts.values() if not f.free and f.dropped_until > fronts.before[f.born]]
         for f in fronts.facts.values():
             if f.free:
                 continue
@@ -187,13 +189,14 @@ class Rows:
         kept = {f.value: f for f in made if f.free or f.last >= j}
         held = [f for f in kept.values() if not f.free]
         first, asked = int(s.before[j]), int(s.asks[j])
+        lingering = [f for f in s.lingering if f.born >= j]
         peak = self._forward_peak(j, held)
         if asked >= end:  # everything that backward asks for is there
-            return max(peak, self._idle_peak(first, end, held, frozenset()))
+            return max(peak, self._idle_peak(first, end, held, lingering, frozenset()))
         ops = s.fronts.segment_runs(i, j, frozenset(kept))
         last_reader = {r: o for o in ops for r in s.step.ops[o].reads}
-        peak = max(peak, self._idle_peak(first, asked, held, last_reader.keys()))
-        peak = max(peak, self._running_peak(asked, ops, kept, last_reader))
+        peak = max(peak, self._idle_peak(first, asked, held, lingering, last_reader.keys()))
+        peak = max(peak, self._running_peak(asked, ops, kept, lingering, last_reader))
         return max(peak, self._busy_peak(asked, [f for f in made if f.value not in kept and f.death > asked]))
 
     def _forward_peak(self, j: int, held: list[Fact]) -> int:
@@ -206,14 +209,17 @@ class Rows:
             level[max(f.death - self.start, 0) :] += f.nbytes
         return int(level.max())
 
-    def _idle_peak(self, start: int, end: int, held: list[Fact], read: Collection[int]) -> int:
-        """Peak of backward from `start` to `end` while nothing is recomputed yet. `read`: what runs at `end` read."""
+    def _idle_peak(self, start: int, end: int, held: list[Fact], lingering: list[Fact], read: Collection[int]) -> int:
+        """Peak of backward from `start` to `end` while nothing is recomputed yet. `held` is what the segment made and
+        the plan keeps, `lingering` what segments after it left, `read` what runs at `end` read."""
         if end <= start:
             return 0
         level = self.idle[start - self.begin : end - self.begin].copy()
         for f in held:
             until = end if f.value in read else f.kept_until if f.dropped_until else 0
             level[max(f.death - start, 0) : max(until - start, 0)] += f.nbytes
+        for f in lingering:
+            level[max(f.death - start, 0) : max(f.dropped_until - start, 0)] += f.nbytes
         for f in self.state.spare.values():
             if f.value in read:
                 since = max(f.death, f.kept_until if f.dropped_until else 0)
@@ -221,12 +227,18 @@ class Rows:
         return int(level.max())
 
     def _running_peak(
-        self, asked: int, ops: list[int], kept: Mapping[int, Fact], last_reader: Mapping[int, int]
+        self,
+        asked: int,
+        ops: list[int],
+        kept: Mapping[int, Fact],
+        lingering: list[Fact],
+        last_reader: Mapping[int, int],
     ) -> int:
         """Peak at the moment `asked`, while `ops` run again."""
         s = self.state
         step, size, facts = s.step, s.size, s.fronts.facts
         level = int(self.idle[asked - self.begin])
+        level += sum(f.nbytes for f in lingering if f.death <= asked < f.dropped_until)
         sources: dict[int, int] = {}  # what goes once its last reader has run: bytes
         for f in kept.values():
             if f.free or f.death > asked:
@@ -248,7 +260,7 @@ class Rows:
             for old, _ in op.inplace:
                 if old in sources and last_reader[old] == o and old not in kept:
                     reused += sources.pop(old)
-            peak = max(peak, level + op.scratch_bytes + sum(size[w] for w in op.writes) - reused)
+            peak = max(peak, level + step.replay_scratch_bytes(o) + sum(size[w] for w in op.writes) - reused)
             level -= reused
             for w in op.writes:
                 f = facts.get(w)

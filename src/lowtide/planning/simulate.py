@@ -29,6 +29,7 @@ class Timeline:
         kept_bytes: per moment the part that only the plan (or autograd, without one) holds since forward.
         recomputed_bytes: per moment the part that was recomputed, with what running ops need besides.
         recompute_flops, recompute_ops: what the plan runs in addition.
+        added_s: the seconds that takes, 0 if the step has no costs.
     """
 
     step: Step
@@ -39,6 +40,7 @@ class Timeline:
     recomputed_bytes: tuple[int, ...]
     recompute_flops: int
     recompute_ops: int
+    added_s: float = 0.0
 
     @property
     def standing_bytes(self) -> int:
@@ -73,6 +75,7 @@ class Timeline:
             "recomputed_bytes": self.recomputed_bytes,
             "recompute_flops": self.recompute_flops,
             "recompute_ops": self.recompute_ops,
+            "added_s": self.added_s,
         }
 
     def __repr__(self) -> str:
@@ -174,6 +177,7 @@ def _count(step: Step, keep: frozenset[int], order: Schedule) -> Timeline:
     releases = [0] * (step.n_moments + 1)  # bytes that the graph's handles let go of at a moment
     held_until: dict[int, int] = {}  # recomputed value, still held by the tape -> until when handles hold it, too
     flops = n_ops = 0
+    added_s, seconds = 0.0, step.seconds
     events = iter(order.events)
     event = next(events, None)
     kept_now = recomputed = 0
@@ -186,7 +190,7 @@ def _count(step: Step, keep: frozenset[int], order: Schedule) -> Timeline:
             for o, retain, consume, free in event.actions:
                 op = ops[o]
                 reused = sum(size[v] for v in consume)
-                high = recomputed + op.scratch_bytes + sum(size[w] for w in op.writes) - reused
+                high = recomputed + step.replay_scratch_bytes(o) + sum(size[w] for w in op.writes) - reused
                 if high + k > top + top_kept:
                     top, top_kept = high, k
                 recomputed += sum(size[w] for w in retain) - reused
@@ -205,6 +209,7 @@ def _count(step: Step, keep: frozenset[int], order: Schedule) -> Timeline:
                         recomputed -= size[v]
                 flops += op.flops
                 n_ops += 1
+                added_s += seconds[o] if seconds else 0.0
             if recomputed + k > top + top_kept:
                 top, top_kept = recomputed, k
             v = step.saves[event.save].value
@@ -230,4 +235,5 @@ def _count(step: Step, keep: frozenset[int], order: Schedule) -> Timeline:
         recomputed_bytes=tuple(recomputed_at),
         recompute_flops=flops,
         recompute_ops=n_ops,
+        added_s=added_s,
     )

@@ -86,6 +86,8 @@ class Op:
         moment: where it stands on the axis.
         pinned: '' if the op may be replayed, else the reason why not; what it wrote must then be kept.
         random: it draws random numbers; a replay restores the generator first.
+        dtype: the floating point type it computes in, `float32`; '' if it has none.
+        traffic_bytes: bytes of the tensors it reads and writes, as far as it touches them; 0 if that is not known.
     """
 
     name: str
@@ -99,6 +101,8 @@ class Op:
     moment: int
     pinned: str
     random: bool
+    dtype: str = ""
+    traffic_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +126,9 @@ class Step:
         positions: per moment the index of the forward op it belongs to: the op itself in forward, in backward the op
             whose gradient is being computed (never rising), n_forward - 1 before the first, and -1 in the optimizer.
         n_forward: ops[:n_forward] are forward and loss, in order.
-        meta: what was traced, for people: model, inputs, device, torch version.
+        meta: what was traced, for people: model, inputs, device, torch version, and where costs are from.
+        seconds: per op what it takes on some device; empty if that is not known (`planning.cost`).
+        workspace_bytes: per op what its kernel allocates besides outputs while it runs; empty if not known.
     """
 
     ops: tuple[Op, ...]
@@ -133,6 +139,8 @@ class Step:
     positions: tuple[int, ...]
     n_forward: int
     meta: dict[str, Any] = field(default_factory=dict[str, Any])
+    seconds: tuple[float, ...] = ()
+    workspace_bytes: tuple[int, ...] = ()
 
     @property
     def n_moments(self) -> int:
@@ -141,13 +149,16 @@ class Step:
     @cached_property
     def base_bytes(self) -> tuple[int, ...]:
         """Per moment the bytes above the start of the step that no plan can change: every storage that is born in
-        the step, while it is naturally alive. Length n_moments."""
+        the step, while it is naturally alive, and the workspace of the op. Length n_moments."""
         change = [0] * (self.n_moments + 1)
         for s in self.storages:
             if s.birth >= 0:
                 change[s.birth] += s.nbytes
                 change[min(s.death, self.n_moments)] -= s.nbytes
-        return tuple(accumulate(change[:-1]))
+        level = list(accumulate(change[:-1]))
+        for op, workspace in zip(self.ops, self.workspace_bytes, strict=False):
+            level[op.moment] += workspace
+        return tuple(level)
 
     @cached_property
     def standing_bytes(self) -> int:
@@ -196,9 +207,20 @@ class Step:
         return sum(op.flops for op in self.ops)
 
     @cached_property
+    def total_seconds(self) -> float:
+        """Seconds of the step without a plan; 0 if costs are not known."""
+        return sum(self.seconds)
+
+    def replay_scratch_bytes(self, op: int) -> int:
+        """What running op `op` again allocates besides its outputs: its own scratch and its kernel's workspace."""
+        return self.ops[op].scratch_bytes + (self.workspace_bytes[op] if self.workspace_bytes else 0)
+
+    @cached_property
     def digest(self) -> str:
-        """Hex digest of everything but `meta`: two steps with the same digest have the same plans."""
-        text = json.dumps({k: v for k, v in self.to_json().items() if k != "meta"}, separators=(",", ":"))
+        """Hex digest of everything but costs and `meta`: two steps with the same digest can run under the same
+        plans."""
+        content = {k: v for k, v in self.to_json().items() if k not in ("meta", "seconds", "workspace_bytes")}
+        text = json.dumps(content, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def to_json(self) -> dict[str, Any]:
@@ -211,7 +233,8 @@ class Step:
         ops = [
             [
                 name_id(o.name), o.phase.value, name_id(o.module), o.reads, o.writes, o.inplace,
-                o.scratch_bytes, o.flops, o.moment, name_id(o.pinned), int(o.random),
+                o.scratch_bytes, o.flops, o.moment, name_id(o.pinned), int(o.random), name_id(o.dtype),
+                o.traffic_bytes,
             ]
             for o in self.ops
         ]  # fmt: skip
@@ -227,6 +250,8 @@ class Step:
             "positions": self.positions,
             "names": list(names),
             "meta": self.meta,
+            "seconds": self.seconds,
+            "workspace_bytes": self.workspace_bytes,
         }
 
     @staticmethod
@@ -239,15 +264,17 @@ class Step:
         if not isinstance(data, dict) or data.get("kind") != "lowtide.step":
             raise InputError("this is not a Lowtide step: no field 'kind' with the value 'lowtide.step'")
         if data.get("format") != FORMAT:
-            raise InputError(f"this step has format {data.get('format')!r}, this Lowtide reads format {FORMAT}: trace it again")
+            raise InputError(
+                f"this step has format {data.get('format')!r}, this Lowtide reads format {FORMAT}: trace it again"
+            )
         try:
             names = data["names"]
             ops = tuple(
                 Op(
                     names[n], Phase(ph), names[mod], tuple(r), tuple(w), tuple((a, b) for a, b in ip),
-                    scratch, flops, moment, names[pin], bool(rnd),
+                    scratch, flops, moment, names[pin], bool(rnd), names[dtype], traffic,
                 )
-                for n, ph, mod, r, w, ip, scratch, flops, moment, pin, rnd in data["ops"]
+                for n, ph, mod, r, w, ip, scratch, flops, moment, pin, rnd, dtype, traffic in data["ops"]
             )  # fmt: skip
             return Step(
                 ops=ops,
@@ -258,6 +285,8 @@ class Step:
                 positions=tuple(data["positions"]),
                 n_forward=data["n_forward"],
                 meta=data["meta"],
+                seconds=tuple(data["seconds"]),
+                workspace_bytes=tuple(data["workspace_bytes"]),
             )
         except (KeyError, IndexError, TypeError, ValueError) as e:
             raise InputError(f"this step is damaged ({type(e).__name__}: {e}): trace it again") from e
