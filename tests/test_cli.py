@@ -202,9 +202,11 @@ def test_a_plan_that_cannot_be_written_leaves_no_file(
     assert planned
 
 
-@pytest.mark.parametrize("error", [TraceError("a\nb"), InputError("a b"), RuntimeError("a b\nc"), KeyError("a b")])
+@pytest.mark.parametrize(
+    "error", [TraceError("a\nb"), InputError("a b"), RuntimeError("a b\nc"), KeyError("a b"), SystemExit("a b")]
+)
 def test_whatever_the_model_raises_is_one_line_that_names_it(
-    net: str, error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    net: str, error: BaseException, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def plan(*_: Any, **__: Any) -> Plan:
         raise error
@@ -236,6 +238,24 @@ def test_a_warning_is_one_line_without_source_code(
     assert main(["plan", f"{net}:make"]) == 0
     assert capsys.readouterr().err == "lowtide: warning: this step leaves its plan\n"
     assert warnings.showwarning is shown
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_output_that_cannot_be_written_is_one_line_too() -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "lowtide", "solvers"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr == "lowtide: error: cannot go on: No space left on device\n"
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "lowtide", "solvers", "--json"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_an_interrupt_is_no_traceback(

@@ -202,6 +202,12 @@ def fails():
 def wrong():
     return 3
 
+def leaves():
+    raise SystemExit(3)
+
+def lazy():
+    return nn.Sequential(nn.LazyLinear(4)), torch.ones(3, 4)
+
 def wrong_loss():
     return nn.Linear(4, 2), (torch.ones(3, 4),), 3
 
@@ -249,6 +255,8 @@ def test_a_constructor_that_reads_values_is_built_all_the_same_and_ties_stay(fil
     [
         ("fails", "ValueError: first"),
         ("wrong", "returned (int)"),
+        ("leaves", "SystemExit: 3"),
+        ("lazy", "0.weight"),
         ("wrong_loss", "a loss of type int"),
         ("modle", "did you mean model"),
         ("ready", "is a model"),

@@ -72,7 +72,7 @@ def main(argv: list[str] | None = None) -> int:
     terminal = Terminal()
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_, **__: terminal.warning(str(message))
+            warnings.showwarning = terminal.show_warning
             status = int(args.run(args, terminal))
         sys.stdout.flush()
         return status
@@ -87,6 +87,11 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
+    except OSError as e:
+        if args.traceback:
+            traceback.print_exc()
+        terminal.error(f"cannot go on: {e.strerror or e}")
+        return WRONG_INPUT
 
 
 def console() -> NoReturn:

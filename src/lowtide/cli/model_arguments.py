@@ -87,7 +87,7 @@ def running(call: Call) -> Generator[None]:
         raise
     except LowtideError as e:
         raise type(e)(f"{call.title}: {e}") from e
-    except Exception as e:
+    except (Exception, SystemExit) as e:
         raise InputError(f"{call.title} does not run: {first_line(e)} (--traceback shows where)") from e
     finally:
         logger.setLevel(level)

@@ -15,12 +15,18 @@ from rich.text import Text
 Report = Callable[[str, float], None]
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to `main`; rich would exit with status 1, which means something else here."""
+        raise BrokenPipeError
+
+
 class Terminal:
     """Output of one command. Colours and progress bars only where a person looks; `NO_COLOR` is respected."""
 
     def __init__(self) -> None:
-        self._out = Console(file=sys.stdout, highlight=False, soft_wrap=True)
-        self._err = Console(file=sys.stderr, highlight=False, soft_wrap=True)
+        self._out = _Console(file=sys.stdout, highlight=False, soft_wrap=True)
+        self._err = _Console(file=sys.stderr, highlight=False, soft_wrap=True)
 
     def show(self, text: str, style: str = "") -> None:
         """A part of the result, on stdout, never wrapped."""
@@ -34,9 +40,10 @@ class Terminal:
         """A remark on stderr."""
         self._err.print(Text(one_line(text), style="dim"))
 
-    def warning(self, text: str) -> None:
-        """Something that went on otherwise than asked, on stderr, in one line."""
-        self._err.print(Text("lowtide: warning: ", style="bold yellow").append(Text(one_line(text), style="default")))
+    def show_warning(self, message: Warning | str, *_: Any, **__: Any) -> None:
+        """Something that went on otherwise than asked, on stderr, in one line. Fits `warnings.showwarning`."""
+        text = Text(one_line(str(message)), style="default")
+        self._err.print(Text("lowtide: warning: ", style="bold yellow").append(text))
 
     def error(self, text: str) -> None:
         """What went wrong, on stderr, in one line."""

@@ -23,6 +23,6 @@ def building(what: str, settings: Mapping[str, Any]) -> Generator[None]:
         yield
     except LowtideError:
         raise
-    except Exception as e:
+    except (Exception, SystemExit) as e:
         given = f" with {', '.join(f'{k}={v!r}' for k, v in settings.items())}" if settings else ""
         raise InputError(f"{what} cannot be built{given}: {first_line(e)}") from e

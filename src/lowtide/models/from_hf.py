@@ -78,10 +78,10 @@ def _plain(name: str) -> str:
 
 def _config(config_class: Any, settings: dict[str, Any]) -> Any:
     default: Any = config_class()
-    names: list[str] = [str(name) for name in vars(default)]
+    known: dict[str, Any] = default.to_dict()
     for key in settings:  # a configuration keeps names it does not know without a word
         if not hasattr(default, key):
-            raise InputError(f"{config_class.__name__} has no setting {key!r}{suggest(key, names)}")
+            raise InputError(f"{config_class.__name__} has no setting {key!r}{suggest(key, known)}")
     config = config_class(**settings)
     if hasattr(config, "use_cache"):
         config.use_cache = False  # training does not read it, and it would hold every layer's keys and values

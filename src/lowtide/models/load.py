@@ -7,6 +7,8 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from torch.nn.parameter import is_lazy
+
 from lowtide.errors import InputError
 from lowtide.models.inputs import parse_dtype
 from lowtide.models.loaded import LoadedModel
@@ -48,6 +50,9 @@ def load_model(
     source, name = _split(spec)
     loaded = _loader(source)(name, settings, device, seed)
     model = loaded.model.train()
+    lazy = next((n for n, p in model.named_parameters() if is_lazy(p)), None)
+    if lazy is not None:
+        raise InputError(f"{spec}: the shape of {lazy} is not known yet: run the model on a batch before returning it")
     if wanted is not None:
         model = model.to(wanted)
     return dataclasses.replace(loaded, model=model, name=_title(spec, settings), device=device)
