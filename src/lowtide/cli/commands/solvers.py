@@ -1,12 +1,8 @@
-"""`lowtide solvers`: who can plan, and for what."""
+"""`lowtide solvers`: who can plan."""
 
 from __future__ import annotations
 
 import argparse
-import importlib
-import inspect
-from collections.abc import Mapping
-from typing import Any
 
 from lowtide.cli.terminal import Terminal
 
@@ -20,19 +16,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
-    """One line per solver: name and the first sentence of its documentation."""
-    solvers: Mapping[str, Any] = importlib.import_module("lowtide.planning.solve").SOLVERS
-    found = {name: summary(solver) for name, solver in solvers.items()}
+    """One line per solver: its name and what it says of itself."""
+    from lowtide.planning.solve import SOLVERS
+
     if args.json:
-        terminal.show_json([{"name": name, "summary": text} for name, text in found.items()])
+        rows = [{"name": name, "exact": solver.exact, "summary": solver.summary} for name, solver in SOLVERS.items()]
+        terminal.show_json(rows)
     else:
-        width = max(map(len, found), default=0)
-        terminal.show("\n".join(f"{name.ljust(width)}  {text}" for name, text in found.items()))
+        width = max(map(len, SOLVERS))
+        terminal.show("\n".join(f"{name.ljust(width)}  {solver.summary}" for name, solver in SOLVERS.items()))
     return 0
-
-
-def summary(solver: Any) -> str:
-    """The first sentence of a solver's docstring, on one line."""
-    text = " ".join((inspect.getdoc(solver) or "").split("\n\n")[0].split())
-    first, dot, _ = text.partition(". ")
-    return first + "." if dot else text
