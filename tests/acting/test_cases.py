@@ -24,6 +24,9 @@ def plain(name: str) -> Outcome:
     return train(e.model, e.args, e.losses, state=e.state)
 
 
+# Their second step is another stream of ops than the first: a counter that is None at first, layers drawn anew.
+DIVERGE = {"12_aux_loss_and_counter", "25_python_rng_layerdrop"}
+
 MAKERS = {
     "the solver's": lambda step: lowtide.plan(step),
     "keep all": keep_all,
@@ -35,7 +38,10 @@ MAKERS = {
 
 def compare(name: str, plan: lowtide.Plan) -> None:
     e = CASES[name].make()
-    assert differences(plain(name), train(e.model, e.args, e.losses, lambda: lowtide.remat(plan), e.state)) == []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore" if name in DIVERGE else "error", UserWarning)
+        planned = train(e.model, e.args, e.losses, lambda: lowtide.remat(plan), e.state)
+    assert differences(plain(name), planned) == []
 
 
 @pytest.mark.parametrize("maker", MAKERS)
@@ -46,14 +52,14 @@ def test_a_case_is_the_same_to_the_bit_under_a_plan(name: str, maker: str) -> No
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_case_is_the_same_to_the_bit_under_a_plan_for_another_batch_size(name: str) -> None:
-    plan = drop_everything(step_of(CASES[name].make_at_another_batch()))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # another batch is the same stream of ops
-        compare(name, plan)
+    compare(name, drop_everything(step_of(CASES[name].make_at_another_batch())))
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_case_is_the_same_to_the_bit_under_checkpoint(name: str) -> None:
     e = CASES[name].make()
     lowtide.checkpoint(e.model)
-    assert differences(plain(name), train(e.model, e.args, e.losses, state=e.state)) == []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore" if name in DIVERGE else "error", UserWarning)
+        planned = train(e.model, e.args, e.losses, state=e.state)
+    assert differences(plain(name), planned) == []

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from lowtide.acting import hooks
 from lowtide.acting.sandbox import tensors_of
 from lowtide.acting.table import table_of
 from lowtide.acting.tape import Region
@@ -24,7 +25,8 @@ def remat(plan: Plan) -> Iterator[None]:
     """Run forward and loss under `plan`; backward may come after the block or inside it.
 
     The plan must have been made for this step. Other batch sizes run under the same plan; if the ops differ, everything
-    from the first difference on is kept and one warning says where. Outside training (`torch.no_grad`) nothing happens.
+    from the first difference on is kept and one warning says where. Outside training (`torch.no_grad`), and inside a
+    transform of `torch.func`, nothing happens.
 
     Raises:
         InputError: if `plan` is not a `Plan`.
@@ -33,7 +35,7 @@ def remat(plan: Plan) -> Iterator[None]:
         raise InputError(
             f"lowtide.remat takes a Plan, not {type(plan).__name__}: make one with lowtide.plan or lowtide.load"
         )
-    if not torch.is_grad_enabled():
+    if not torch.is_grad_enabled() or not hooks.allowed():
         yield
         return
     region = Region(table_of(plan))
@@ -141,7 +143,7 @@ class _Planning:
         return _Planning(self.budget, self.max_plans, dict(self.plans))
 
     def __call__(self, model: nn.Module, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self.tracing or not (model.training and torch.is_grad_enabled()):
+        if self.tracing or not (model.training and torch.is_grad_enabled() and hooks.allowed()):
             return forward(*args, **kwargs)
         with remat(self._plan(model, args, kwargs)):
             return forward(*args, **kwargs)

@@ -26,6 +26,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from lowtide.acting.hooks import SavedTensorHooks
 from lowtide.acting.ops import OpInfo, is_plain, op_info, outputs_in, statistics_written, storage_key, tensors_in
 from lowtide.acting.record import (
     Record,
@@ -223,8 +224,8 @@ class Region(TorchDispatchMode):
         self.standing: list[Slot] = []  # external and held: they must stay as they are until backward
         self.guards: list[int] = []  # weak references that keep storage addresses from being used again
 
-    def hooks(self) -> torch.autograd.graph.saved_tensors_hooks:
-        return torch.autograd.graph.saved_tensors_hooks(self.pack, self.unpack)
+    def hooks(self) -> SavedTensorHooks:
+        return SavedTensorHooks(self.pack, self.unpack)
 
     def close(self) -> None:
         """Forward is over: forget addresses. The tape lives on in autograd's handles."""

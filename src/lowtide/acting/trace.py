@@ -29,6 +29,7 @@ from torch.utils.flop_counter import flop_registry
 
 from lowtide.acting import optimizer as optimizers
 from lowtide.acting.accumulate import adds_in_place
+from lowtide.acting.hooks import SavedTensorHooks
 from lowtide.acting.loss import scalar_loss
 from lowtide.acting.ops import OpInfo, is_plain, op_info, outputs_in, statistics_written, storage_key, tensors_in
 from lowtide.acting.sandbox import map_tensors, stand_ins, tensors_of
@@ -423,43 +424,74 @@ def _trace_device(t: Tensor) -> torch.device:
     return torch.device("cpu") if t.device.type == "meta" else t.device
 
 
-class _Faker:
-    """Fake stand-ins: one per tensor, views of one storage staying views of one storage."""
+class _StandIns:
+    """One stand-in per tensor; views of one storage stay views of one storage. `whole` makes the storage."""
 
-    def __init__(self, mode: FakeTensorMode) -> None:
+    def __init__(self, mode: FakeTensorMode | None) -> None:
         self.mode = mode
         self.done: dict[int, Tensor] = {}
         self.bases: dict[int, Tensor] = {}
         self.alive: list[Tensor] = []
 
     def __call__(self, t: Tensor) -> Tensor:
-        if isinstance(t, FakeTensor):
+        if self.mode is not None and isinstance(t, FakeTensor):
             return t
         if id(t) in self.done:
             return self.done[id(t)]
         self.alive.append(t)
-        if not is_plain(t) or type(t) not in (Tensor, nn.Parameter):
-            with self.mode:
-                fake = self.mode.from_tensor(t)
-        else:
-            fake = self._plain(t)
-        self.done[id(t)] = fake
-        if t.grad is not None and t.is_leaf:
-            fake.grad = self(t.grad)
-        return fake
+        with self.mode or contextlib.nullcontext():
+            if is_plain(t) and type(t) in (Tensor, nn.Parameter):
+                made = self._plain(t)
+            else:
+                made = self._odd(t)
+        self.done[id(t)] = made
+        if t.is_leaf and t.grad is not None:
+            made.grad = self(t.grad)
+        return made
 
     def _plain(self, t: Tensor) -> Tensor:
         key = storage_key(t)
-        with self.mode, torch.no_grad():
+        with torch.no_grad():
             base = self.bases.get(key)
             if base is None:
-                base = torch.empty(t.untyped_storage().nbytes(), dtype=torch.uint8, device=_trace_device(t))
-                self.bases[key] = base
-            fake = torch.empty(0, dtype=t.dtype, device=base.device)
-            fake.set_(base.untyped_storage(), t.storage_offset(), t.shape, t.stride())
+                base = self.bases[key] = self.whole(t)
+            made = torch.empty(0, dtype=t.dtype, device=base.device)
+            made.set_(base.untyped_storage(), t.storage_offset(), t.shape, t.stride())
         if isinstance(t, nn.Parameter):
-            return nn.Parameter(fake, requires_grad=t.requires_grad)
-        return fake.requires_grad_(t.requires_grad)
+            return nn.Parameter(made, requires_grad=t.requires_grad)
+        return made.requires_grad_(t.requires_grad)
+
+    def _odd(self, t: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def whole(self, t: Tensor) -> Tensor:
+        """A tensor with a storage as large as that of `t`."""
+        raise NotImplementedError
+
+
+class _Fakes(_StandIns):
+    """Stand-ins that have no memory."""
+
+    def whole(self, t: Tensor) -> Tensor:
+        return torch.empty(t.untyped_storage().nbytes(), dtype=torch.uint8, device=_trace_device(t))
+
+    def _odd(self, t: Tensor) -> Tensor:
+        assert self.mode is not None
+        return self.mode.from_tensor(t)
+
+
+class _Copies(_StandIns):
+    """Stand-ins with contents, for steps that look at values. What the step writes to, it writes to a copy."""
+
+    def whole(self, t: Tensor) -> Tensor:
+        storage = t.untyped_storage()
+        base = torch.empty(storage.nbytes(), dtype=torch.uint8, device=t.device)
+        base.untyped_storage().copy_(storage)
+        return base
+
+    def _odd(self, t: Tensor) -> Tensor:
+        copy = t.detach().clone().requires_grad_(t.requires_grad)
+        return nn.Parameter(copy, t.requires_grad) if isinstance(t, nn.Parameter) else copy
 
 
 def trace(
@@ -477,7 +509,9 @@ def trace(
     Args:
         model: any module, on any device; parameters and inputs on `meta` are traced as on the CPU. It is left as it
             was found: parameters, gradients, buffers, attributes, random generators.
-        args, kwargs: what the model is called with.
+        args, kwargs: what the model is called with. Steps that cannot run on fake tensors (they look at values, or
+            hand memory to something that is not PyTorch) are run once for real, on copies, with every saved tensor
+            in memory; `meta["real"]` then says why.
         loss: output -> tensor with one element. By default the output itself if it is a scalar, its `.loss` if it
             has one, else the sum of its floating point tensors.
         optimizer: adds its state and its step: an optimizer over the model's parameters, a callable that makes one
@@ -501,30 +535,23 @@ def trace(
     report("trace", 0.0)
     started = time.perf_counter()
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    faker = _Faker(mode)
+    fakes = _Fakes(mode)
     try:
-        recorder = Recorder(mode, faker)
-        recorder.observe = observe
-        step = _run(model, args, kwargs, loss, optimizer, recorder, mode, faker)
-    except (DataDependentOutputException, DynamicOutputShapeException) as e:
+        step = _run(model, args, kwargs, loss, optimizer, Recorder(mode, fakes), mode, fakes)
+    except (DataDependentOutputException, DynamicOutputShapeException, TraceError) as e:
+        looks = not isinstance(e, TraceError)
+        reason = f"the step looks at values ({e.func})" if looks else str(e)  # pyright: ignore[reportAttributeAccessIssue]
         if any(t.device.type == "meta" for t in [*model.parameters(), *model.buffers(), *tensors_of((args, kwargs))]):
+            if not looks:
+                raise
             raise TraceError(
-                f"the step looks at values ({e.func}), which tensors on 'meta' do not have: build the model and its "
-                "inputs on a real device"
+                f"{reason}, which tensors on 'meta' do not have: build the model and its inputs on a real device"
             ) from e
-        recorder = Recorder(None, None)
-        recorder.observe = observe
-        step = _run(model, args, kwargs, loss, optimizer, recorder, None, _alias)
+        step = _run(model, args, kwargs, loss, optimizer, Recorder(None, None), None, _Copies(None))
+        step.meta["real"] = reason
     step.meta["trace_s"] = round(time.perf_counter() - started, 3)
     report("trace", 1.0)
     return step
-
-
-def _alias(t: Tensor) -> Tensor:
-    """A leaf of its own on the same memory as a parameter; a copy of anything that forward may write."""
-    if isinstance(t, nn.Parameter):
-        return nn.Parameter(t.detach(), requires_grad=t.requires_grad)
-    return t.detach().clone().requires_grad_(t.requires_grad)
 
 
 def _run(
@@ -558,7 +585,7 @@ def _run(
         stack.enter_context(recorder)
         stack.enter_context(_module_names(model, recorder.modules))
         stack.enter_context(torch.enable_grad())
-        with torch.autograd.graph.saved_tensors_hooks(recorder.pack, recorder.unpack):
+        with SavedTensorHooks(recorder.pack, recorder.unpack):
             scalar = _forward(model, fake_args, fake_kwargs, loss, recorder)
         if not scalar.requires_grad:
             raise InputError(
