@@ -14,7 +14,7 @@ from lowtide.planning.check import check
 from lowtide.planning.frontiers import Frontiers
 from lowtide.planning.segments import FAR, Segments
 from lowtide.planning.simulate import keep_all, simulate
-from lowtide.planning.solve.frontier import frontier, least_peak_cuts, search
+from lowtide.planning.solve.frontier import frontier, search
 from lowtide.planning.step import Step
 from tests.random_steps import Builder, Call, chain_step, random_step, residual_net, steps, uniform_chain
 
@@ -54,12 +54,40 @@ def test_brute_force_over_all_sets_of_cuts(odd: bool, optimal: float, proven: fl
     assert counts["useful"] >= 0.5 * n  # the steps are worth planning
 
 
-@given(steps(7, odd=False))
-@settings(max_examples=100, deadline=None)
-def test_the_program_promises_no_less_than_the_simulator_finds(step: Step) -> None:
-    fronts = Frontiers(step)
-    cuts, promised = least_peak_cuts(fronts)
-    assert _peak(fronts, cuts) <= promised
+def _formula(fronts: Frontiers, cuts: tuple[int, ...], optimistic: bool) -> int:
+    """What the recursion says about one set of cuts."""
+    segments, edges, peak = Segments(fronts, optimistic), [0, *cuts, fronts.n], 0
+    following = dict(itertools.pairwise(edges))
+    for i in range(fronts.n - 1, -1, -1):
+        segments.enter(i)
+        if i in following:
+            j, rows = following[i], segments.rows(i)
+            peak = (
+                max(rows.segment(j), int(segments.ahead_bytes(i)[j - i - 1]) + peak)
+                if j < fronts.n
+                else rows.last_segment
+            )
+    return peak
+
+
+# Unused saves are held by the graph for longer than segments think; 1 in 20 odd steps has them where it matters.
+@pytest.mark.parametrize(("odd", "below"), [(False, 0.0), (True, 0.05)])
+def test_the_simulated_peak_of_any_cuts_is_between_what_the_formula_says(odd: bool, below: float) -> None:
+    n, under, apart = 3000, 0, 0
+    for seed in range(n):
+        step, rng = random_step(seed, 3 + seed % 7, odd), random.Random(seed)
+        fronts = Frontiers(step)
+        p = rng.random()
+        cuts = tuple(c for c in range(1, fronts.n) if fronts.allowed[c] and rng.random() < p)
+        peak, low, high = _peak(fronts, cuts), _formula(fronts, cuts, True), _formula(fronts, cuts, False)
+        assert low <= peak, (seed, cuts)
+        unused = any(f.kept_until > f.dropped_until for f in fronts.facts.values())
+        assert peak <= high or unused, (seed, cuts)
+        under += peak > high
+
+        apart += low < high
+    assert under <= below * n
+    assert apart <= 0.25 * n
 
 
 @given(steps(8))

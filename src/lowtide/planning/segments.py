@@ -146,7 +146,8 @@ class Segments:
             if not f.dropped_until and f.last + 1 < n:
                 read = np.zeros(n - f.last - 1, dtype=np.bool_)
                 for r in self.fronts.readers.get(f.value, ()):
-                    read |= self.needed[r, f.last + 1 : n]
+                    if r >= i:
+                        read |= self.needed[r, f.last + 1 : n]
                 ahead[f.last - i :] -= np.where(read, 0, f.nbytes)
         return ahead
 
