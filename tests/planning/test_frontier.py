@@ -242,6 +242,21 @@ def test_what_backward_asks_for_out_of_order_is_kept() -> None:
     assert all(z in fronts.lift(c)[0] for c in _all_cuts(fronts))
 
 
+def test_what_is_saved_after_its_natural_death_weighs_on_forward() -> None:
+    """As a custom autograd function does that saves what it was handed long before."""
+    b = Builder()
+    x, y = b.standing(1), b.fresh(50)
+    b.call(Call([x], [y], grad=0))
+    for nbytes in (10, 100, 10):
+        z = b.fresh(nbytes)
+        b.call(Call([x], [z], grad=0))
+        x = z
+    w = b.fresh(1)
+    b.call(Call([x], [w], saves=[y], grad=0))
+    fronts = Frontiers(b.step())
+    assert _peak(fronts, (4,)) == _formula(fronts, (4,), False) == 50 + 10 + 100
+
+
 def test_nothing_to_drop() -> None:
     b = Builder()
     x, y = b.standing(1), b.fresh(4)

@@ -9,7 +9,6 @@ from typing import Any
 from lowtide.planning.plan import Plan
 from lowtide.planning.schedule import Schedule, handed_until, schedule
 from lowtide.planning.step import Category, Step
-from lowtide.units import format_bytes, format_flops
 
 FORMAT = 1
 
@@ -79,18 +78,9 @@ class Timeline:
         }
 
     def __repr__(self) -> str:
-        m, some = self.peak_moment, bool(self.level_bytes)
-        rows = [
-            f"Timeline of {self.step.n_moments} moments: peak {format_bytes(self.peak_bytes)} at moment {m}, "
-            f"{describe_moment(self.step, m)}",
-            f"  natural      {format_bytes(self.step.base_bytes[m] if some else 0)}",
-            f"  kept         {format_bytes(self.kept_bytes[m] if some else 0)}",
-            f"  recomputed   {format_bytes(self.recomputed_bytes[m] if some else 0)}",
-            f"  standing     {format_bytes(self.standing_bytes)}, "
-            f"{format_bytes(self.total_peak_bytes)} with everything in",
-            f"  added work   {self.recompute_ops} ops, {format_flops(self.recompute_flops)}",
-        ]
-        return "\n".join(rows)
+        from lowtide.report.text import describe_timeline
+
+        return describe_timeline(self)
 
 
 def describe_moment(step: Step, moment: int) -> str:
