@@ -28,7 +28,7 @@ COLUMNS = (
 )  # fmt: skip
 
 NOTES = (
-    "MB (2^20). regular, lowtide: predicted from the trace. run: that plan executed on meta tensors, counted by storages.",
+    "MB (2^20). regular, lowtide: predicted. run: that plan executed on meta tensors, its storages counted.",
     "reference: the plain step on fake tensors, measured before this project; OGC, no reentrance: their plan likewise.",
     "published: from the README of their code, on a GPU, cuDNN's workspace included: not our measurements.",
     "AlexNet's dropout is on: its reference is the step with dropout (3198) and the output held (4); without: 3162.",

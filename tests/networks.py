@@ -25,11 +25,12 @@ class Network:
 
 
 def _vision(name: str, batch: int, size: int, **options: Any) -> Callable[..., Network]:
-    def make(batch: int = batch) -> Network:
+    def make(batch: int = batch, size: int = size) -> Network:
         import torchvision
 
         torch.manual_seed(0)
-        model = getattr(torchvision.models, name)(weights=None, num_classes=10, **options)
+        more = {"image_size": size} if name.startswith("vit") else {}
+        model = getattr(torchvision.models, name)(weights=None, num_classes=10, **options, **more)
         return Network(model.train(), (torch.randn(batch, 3, size, size),))
 
     return make
@@ -133,7 +134,7 @@ def t5(batch: int = 4) -> Network:
     return Network(T5ForConditionalGeneration(config).train(), (), {"input_ids": ids, "labels": _ids(batch, 96, 512)})
 
 
-# name -> factory(batch=...)
+# name -> factory(batch=..., size=...) for images, factory(batch=...) for text
 NETWORKS: dict[str, Callable[..., Network]] = {
     "alexnet": _vision("alexnet", 16, 96),
     "vgg16_bn": _vision("vgg16_bn", 2, 64),
@@ -143,7 +144,7 @@ NETWORKS: dict[str, Callable[..., Network]] = {
     "inception_v3": _vision("inception_v3", 2, 299, init_weights=False),
     "efficientnet_b0": _vision("efficientnet_b0", 4, 64),
     "convnext_tiny": _vision("convnext_tiny", 4, 64),
-    "vit_b_16": _vision("vit_b_16", 4, 64, image_size=64, dropout=0.1),
+    "vit_b_16": _vision("vit_b_16", 4, 64, dropout=0.1),
     "swin_t": _vision("swin_t", 4, 64),
     "unet": unet,
     "gpt2": gpt2,
