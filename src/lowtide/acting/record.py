@@ -7,6 +7,7 @@ record's arguments are `Ref`s, slot plus geometry, so that a record holds no mem
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Collection
 from typing import Any
 
@@ -14,6 +15,8 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from lowtide.acting import ambient
+from lowtide.acting.ops import outputs_in
 from lowtide.errors import ReplayError
 
 _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(
@@ -26,7 +29,7 @@ class Slot:
 
     Attributes:
         tensor: any tensor on its storage while the value is at hand, else None.
-        record: the op that wrote it, if it can be run again.
+        op: id of the tape's record that can make it again, -1 if there is none.
         external: no op that the tape follows wrote it: a parameter, an input, a tensor that Python made.
         held: the tape holds it from forward on, as a source for recomputation.
         version: for external and held slots, the version counter of `tensor` when the forward pass was over.
@@ -36,17 +39,18 @@ class Slot:
         pending: handles that backward has not let go of.
         temporary: it was recomputed on demand, outside the plan's lists.
         nbytes: size of its storage.
+        handles: weak references to those of autograd's handles that stand for this value, until it is overwritten.
     """
 
     __slots__ = (
-        "drop", "external", "held", "nbytes", "packed", "pending", "record", "saves", "temporary", "tensor",
+        "drop", "external", "handles", "held", "nbytes", "op", "packed", "pending", "saves", "temporary", "tensor",
         "value", "version",
     )  # fmt: skip
 
     def __init__(self, value: int = -1) -> None:
         self.value = value
         self.tensor: Tensor | None = None
-        self.record: Record | None = None
+        self.op = -1
         self.external = False
         self.held = False
         self.version = -1
@@ -56,11 +60,12 @@ class Slot:
         self.pending = 0
         self.temporary = False
         self.nbytes = 0
+        self.handles: list[Any] = []
 
     @property
     def certain(self) -> bool:
         """Whether the value can be had again whatever happens: it stands, is held, or its op can be run again."""
-        return self.held or self.external or self.record is not None
+        return self.held or self.external or self.op >= 0
 
 
 class Ref:
@@ -116,16 +121,21 @@ def version_of(t: Tensor) -> int:
     return -1 if t.is_inference() else t._version
 
 
-def copy_of(slot: Slot) -> Tensor:
-    """A tensor on a copy of the slot's whole storage."""
-    assert slot.tensor is not None
-    storage = slot.tensor.untyped_storage().clone()
-    whole = torch.empty(0, dtype=slot.tensor.dtype, device=slot.tensor.device)
+def copy_of(t: Tensor) -> Tensor:
+    """A tensor on a copy of the whole storage of `t`."""
+    storage = t.untyped_storage().clone()
+    whole = torch.empty(0, dtype=t.dtype, device=t.device)
     return whole.set_(storage, 0, (storage.nbytes() // max(whole.element_size(), 1),), (1,))
 
 
+def _is_alone(t: Tensor) -> bool:
+    """Whether nobody else has a tensor on the storage of `t`. (The other count is that of the question itself.)"""
+    return torch._C._storage_Use_Count(t.untyped_storage()._cdata) <= 2
+
+
 class Record:
-    """An op of the live forward pass, ready to be run again.
+    """An op of the live forward pass, ready to be run again. It refers to slots, and slots to it by number only, so
+    that no cycle keeps them.
 
     Attributes:
         index: its place in the live op stream: reads come from records with smaller ones.
@@ -133,9 +143,10 @@ class Record:
         inplace: pairs (old slot, new slot) on one storage.
         outs: pairs (position in the flattened outputs, slot) of outputs that have a storage of their own.
         generator: the generator it drew from and that one's state before, for random ops.
+        settings: what was set globally when it ran.
     """
 
-    __slots__ = ("args", "func", "generator", "index", "inplace", "kwargs", "outs", "reads", "where")
+    __slots__ = ("args", "func", "generator", "index", "inplace", "kwargs", "outs", "reads", "settings", "where")
 
     def __init__(self, index: int, func: OpOverload, where: str) -> None:
         self.index = index
@@ -147,66 +158,64 @@ class Record:
         self.inplace: list[tuple[Slot, Slot]] = []
         self.outs: list[tuple[int, Slot]] = []
         self.generator: tuple[torch.Generator, Tensor] | None = None
+        self.settings = ambient.settings()
 
     def written(self) -> list[Slot]:
         return [s for _, s in self.inplace] + [s for _, s in self.outs]
 
-    def run(self, consume: bool | Collection[Slot] = False) -> None:
-        """Run the op again; its outputs' slots get tensors, unless they have some already.
+    def run(self, consume: Collection[Slot] = ()) -> None:
+        """Run the op again; its outputs' slots get tensors, unless they have some already. If it fails, none does.
 
         Args:
-            consume: old versions (or all of them) whose storage the op may take over. Others are copied first.
+            consume: old versions whose storage the op may take over, if nobody else looks at it. Others are copied.
 
         Raises:
             ReplayError: if a parameter or an input was changed since forward, or an output comes out with another size.
         """
         bases: dict[int, Tensor] = {}
-        for old, new in self.inplace:
-            if consume is True or (consume is not False and old in consume):
-                assert old.tensor is not None
-                base, old.tensor = old.tensor, None
+        for old, _ in self.inplace:
+            if old in consume and old.tensor is not None and _is_alone(old.tensor):
+                bases[id(old)], old.tensor = old.tensor, None
             else:
-                base = copy_of(old)
-            bases[id(old)] = base
-            if new.tensor is None:
-                new.tensor = base
+                bases[id(old)] = copy_of(self._at_hand(old))
         args = [self._rebuilt(a, bases) for a in self.args]
         kwargs = {k: self._rebuilt(a, bases) for k, a in self.kwargs.items()}
-        with _as_drawn(self.generator):
+        with ambient.under(self.settings), as_drawn(self.generator):
             out = self.func(*args, **kwargs)
-        if not self.outs:
-            return
-        flat: Any = out if isinstance(out, (tuple, list)) else (out,)
-        if any(isinstance(o, (tuple, list)) for o in flat):
-            from lowtide.acting.ops import outputs_in
-
+        made = [(new, bases[id(old)]) for old, new in self.inplace]
+        if self.outs:
             flat = outputs_in(out)
-        for position, slot in self.outs:
+            made += [(slot, self._checked(flat[position], slot)) for position, slot in self.outs]
+        for slot, t in made:
             if slot.tensor is None:
-                t = flat[position]
-                if t.untyped_storage().nbytes() != slot.nbytes:
-                    raise ReplayError(
-                        f"recomputing {self.func} in {self.where or 'the model'} gave {t.untyped_storage().nbytes()} "
-                        f"bytes where forward gave {slot.nbytes}: a tensor it reads has changed since forward"
-                    )
                 slot.tensor = t
+
+    def _checked(self, t: Tensor | None, slot: Slot) -> Tensor:
+        if t is None or t.untyped_storage().nbytes() != slot.nbytes:
+            got = "nothing" if t is None else f"{t.untyped_storage().nbytes()} bytes"
+            raise ReplayError(
+                f"recomputing {self.func} in {self.where or 'the model'} gave {got} where forward gave {slot.nbytes} "
+                "bytes: a tensor it reads has changed since forward"
+            )
+        return t
+
+    def _at_hand(self, slot: Slot) -> Tensor:
+        """The slot's tensor, as it was in forward."""
+        t = slot.tensor
+        if t is None:
+            raise ReplayError(
+                f"{self.func} in {self.where or 'the model'} needs a value that is gone: please report it"
+            )
+        if slot.version >= 0 and version_of(t) != slot.version:
+            raise ReplayError(changed(t, slot.version, f"recomputing {self.func} in {self.where or 'the model'}"))
+        return t
 
     def _rebuilt(self, a: Any, bases: dict[int, Tensor]) -> Any:
         kind = type(a)
         if kind is Ref:
             slot = a.slot
             base = bases.get(id(slot))
-            if base is None:
-                base = slot.tensor
-                if base is None:
-                    raise ReplayError(
-                        f"{self.func} in {self.where or 'the model'} needs a value that is gone: please report it"
-                    )
-                if slot.version >= 0 and version_of(base) != slot.version:
-                    raise ReplayError(
-                        changed(base, slot.version, f"recomputing {self.func} in {self.where or 'the model'}")
-                    )
-            return a.on(base)
+            return a.on(self._at_hand(slot) if base is None else base)
         if kind is Scratch:
             return a.make()
         if kind is list or kind is tuple:
@@ -214,12 +223,13 @@ class Record:
         return a
 
 
-def changed(t: Tensor, version: int, doing: str) -> str:
-    """The sentence for a tensor that was modified between forward and backward."""
+def changed(t: Tensor, version: int, doing: str, ref: Ref | None = None) -> str:
+    """The sentence for a tensor that was modified before backward; `ref` tells its shape if `t` does not."""
+    dtype, shape = (t.dtype, t.shape) if ref is None else (ref.dtype, ref.size)
     return (
-        f"{doing}: one of the variables needed for gradient computation has been modified by an inplace operation "
-        f"between forward and backward: a {t.dtype} tensor of shape {list(t.shape)} is at version {t._version}, "
-        f"expected version {version}; change it after backward, or keep a copy"
+        f"{doing}: one of the variables needed for gradient computation has been modified by an inplace operation: "
+        f"a {dtype} tensor of shape {list(shape)} is at version {t._version}, expected version {version}; "
+        "change it after backward, or keep a copy"
     )
 
 
@@ -245,16 +255,21 @@ def generator_of(args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.de
     return None
 
 
+# Held while a generator is looked at and drawn from, in forward and in replays: threads share generators.
+drawing = threading.RLock()
+
+
 @contextlib.contextmanager
-def _as_drawn(generator: tuple[torch.Generator, Tensor] | None) -> Any:
+def as_drawn(generator: tuple[torch.Generator, Tensor] | None) -> Any:
     """With the generator as it was in forward; afterwards as it is now."""
     if generator is None:
         yield
         return
     source, then = generator
-    now = source.get_state()
-    source.set_state(then)
-    try:
-        yield
-    finally:
-        source.set_state(now)
+    with drawing:
+        now = source.get_state()
+        source.set_state(then)
+        try:
+            yield
+        finally:
+            source.set_state(now)

@@ -23,6 +23,7 @@ class Entry:
         op: id in the step.
         plain: nothing about it is of interest, only that it came.
         record: it is recomputed at some point, so its arguments are written down.
+        reads: value ids that it may read; the lists of the plan hold for those.
         inplace: value ids of new versions, in the order of the op's written arguments.
         outs: value ids of the storages it makes, in the order of its outputs.
     """
@@ -33,6 +34,7 @@ class Entry:
     op: int
     plain: bool
     record: bool
+    reads: frozenset[int]
     inplace: tuple[int, ...]
     outs: tuple[int, ...]
 
@@ -91,6 +93,7 @@ def build_table(plan: Plan) -> Table:
                 op=i,
                 plain=i not in recorded and not any(w in interesting for w in op.writes),
                 record=i in recorded,
+                reads=frozenset(op.reads),
                 inplace=tuple(new for _, new in op.inplace),
                 outs=tuple(w for w in op.writes if step.values[w].version == 0),
             )

@@ -16,14 +16,17 @@ rebuild it (`Slot.certain`), whatever the plan believes. Two rules make backward
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lowtide.acting.hooks import SavedTensorHooks
@@ -37,6 +40,7 @@ from lowtide.acting.record import (
     below_autograd,
     changed,
     copy_of,
+    drawing,
     generator_of,
     version_of,
 )
@@ -62,23 +66,45 @@ class Kept:
 
 
 class Dropped:
-    """What autograd holds for a saved tensor that was dropped: where to have it from."""
+    """What autograd holds for a saved tensor that was dropped: where to have it from.
 
-    __slots__ = ("ref", "save", "tape", "tensor", "unpacked")
+    Attributes:
+        ref: the value and the geometry.
+        save: the plan's name for it.
+        witness: a tensor without memory that shares the version counter of the dropped one. None for tensors that have
+            no content anyway (fake, meta).
+        version: what that counter showed when it was dropped.
+        unpacked: how often it was asked for.
+        tensor: what it was answered with, from then until the node lets go, as autograd itself does.
+    """
 
-    def __init__(self, tape: Tape, ref: Ref, save: int) -> None:
+    __slots__ = ("__weakref__", "ref", "save", "tape", "tensor", "unpacked", "version", "witness")
+
+    def __init__(self, tape: Tape, ref: Ref, save: int, t: Tensor) -> None:
         self.tape = tape
         self.ref = ref
-        self.save = save  # -1: not in the plan
+        self.save = save
         self.unpacked = 0
-        self.tensor: Tensor | None = None  # held from the unpack until the node lets go, as autograd itself does
+        self.tensor: Tensor | None = None
+        self.witness: Tensor | None = None
+        self.version = -1
+        if t.device.type != "meta" and type(t) is not FakeTensor:
+            with torch._C._DisableTorchDispatch():
+                witness = t.detach()
+                witness.data = _NOTHING
+            self.witness, self.version = witness, version_of(t)
         ref.slot.pending += 1
+        ref.slot.handles.append(weakref.ref(self))
 
     def __del__(self) -> None:
         slot = self.ref.slot
         slot.pending -= 1
+        self.tape.packed_saves.discard(self.save)
         if slot.pending == 0 and slot.temporary:
             slot.tensor = None
+
+
+_NOTHING = torch.empty(0)
 
 
 class Tape:
@@ -96,33 +122,43 @@ class Tape:
         self.task = -1
         self.busy = False
         self.recomputed_ops = 0
+        self.lock = threading.RLock()  # backward of several devices runs on several threads
 
     # -- backward -----------------------------------------------------------------------------------------------
 
     def unpack(self, handle: Dropped) -> Tensor:
         """The dropped tensor of `handle`."""
-        if handle.tensor is not None:
-            return handle.tensor
+        if handle.witness is not None and handle.witness._version != handle.version:
+            raise RuntimeError(changed(handle.witness, handle.version, "backward", handle.ref))
+        with self.lock:
+            if handle.tensor is not None:
+                return handle.tensor
+            self.busy = True
+            try:
+                with below_autograd():
+                    return self._answer(handle)
+            except BaseException:
+                self.deviated = True  # a list was cut short
+                raise
+            finally:
+                self.busy = False
+
+    def _answer(self, handle: Dropped) -> Tensor:
         task = _graph_task_id()
         final = task != -1 and self.complete and not _graph_is_retained()
         slot = handle.ref.slot
-        self.busy = True
-        try:
-            with below_autograd():
-                self._enter_task(task)
-                events = self.table.events_of.get(handle.save, ())
-                event = events[handle.unpacked] if handle.unpacked < len(events) else -1
-                handle.unpacked += 1
-                ends = False
-                if self._in_order(event):
-                    self._follow(event, final)
-                    ends = self.table.schedule.events[event].ends_hold
-                if slot.tensor is None:
-                    self._demand(slot)
-                assert slot.tensor is not None
-                t = handle.ref.on(slot.tensor)
-        finally:
-            self.busy = False
+        self._enter_task(task)
+        events = self.table.events_of.get(handle.save, ())
+        event = events[handle.unpacked] if handle.unpacked < len(events) else -1
+        handle.unpacked += 1
+        ends = False
+        if self._in_order(event):
+            self._follow(event, final)
+            ends = self.table.schedule.events[event].ends_hold
+        if slot.tensor is None:
+            self._demand(slot)
+        assert slot.tensor is not None
+        t = handle.ref.on(slot.tensor)
         if final:
             handle.tensor = t
         if ends or (slot.temporary and (final and slot.pending == 1)):
@@ -167,7 +203,7 @@ class Tape:
             if slot.tensor is None:
                 self._demand(slot)
         byproducts = [s for s in record.written() if s.tensor is None and s.value not in action.retain]
-        record.run([self.slots[v] for v in action.consume])
+        record.run([self.slots[v] for v in action.consume if v in self.slots])
         self.recomputed_ops += 1
         for slot in byproducts:
             slot.tensor = None
@@ -185,7 +221,7 @@ class Tape:
             slot = todo.pop()
             if slot.tensor is not None:
                 continue
-            record = slot.record
+            record = self.records.get(slot.op)
             if record is None:
                 raise ReplayError(
                     "a dropped activation cannot be rebuilt: what it is made from was let go in an earlier backward; "
@@ -196,7 +232,7 @@ class Tape:
                 todo.extend(record.reads)
         had = {id(s) for r in needed.values() for s in r.written() if s.tensor is not None}
         for index in sorted(needed):
-            needed[index].run(False)
+            needed[index].run()
             self.recomputed_ops += 1
         for record in needed.values():
             for slot in record.written():
@@ -249,12 +285,12 @@ class Region(TorchDispatchMode):
     def pack(self, t: Tensor) -> Any:
         if self.by_key and is_plain(t):
             slot = self.by_key.get(storage_key(t))
-            if slot is not None and slot.drop and slot.record is not None:
-                k = slot.packed
-                slot.packed = k + 1
-                save = slot.saves[k] if k < len(slot.saves) else -1
+            # Saves that the plan does not know of are kept: it may let go too early of what they would be made from.
+            if slot is not None and slot.drop and slot.op >= 0 and slot.packed < len(slot.saves):
+                save = slot.saves[slot.packed]
+                slot.packed += 1
                 self.tape.packed_saves.add(save)
-                return Dropped(self.tape, Ref(slot, t), save)
+                return Dropped(self.tape, Ref(slot, t), save, t)
         if t.is_leaf:
             return Kept(t, t._version if not t.is_inference() else -1)
         # An alias, since a node that holds its own output would never be freed.
@@ -275,14 +311,22 @@ class Region(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         info = op_info(func) if isinstance(func, OpOverload) else None
         if info is None or info.passive or _graph_task_id() != -1 or self.tape.busy:
-            if info is not None and info.writes_in_place and not self.tape.busy:
-                self._before_write(info, args, kwargs or {})
-            return func(*args, **kwargs) if kwargs else func(*args)
+            if info is None or not info.writes_in_place or self.tape.busy:
+                return func(*args, **kwargs) if kwargs else func(*args)
+            written = self._before_write(info, args, kwargs or {})
+            out = func(*args, **kwargs) if kwargs else func(*args)
+            _follow_writes(written)
+            return out
         entry = self._next(func, info)
         if entry is None or entry.plain:
-            if info.writes_in_place:
-                self._before_write(info, args, kwargs or {})
-            out = func(*args, **kwargs) if kwargs else func(*args)
+            written = self._before_write(info, args, kwargs or {}) if info.writes_in_place else ()
+            if info.random:
+                with drawing:
+                    out = func(*args, **kwargs) if kwargs else func(*args)
+            else:
+                out = func(*args, **kwargs) if kwargs else func(*args)
+            if written:
+                _follow_writes(written)
             if info.undefined:
                 self._note_undefined(out)
             return out
@@ -315,48 +359,54 @@ class Region(TorchDispatchMode):
             if expected is None or not op_info(expected).copy:
                 break
         if not info.copy:
-            expected = entries[self.cursor]
-            self.cursor = len(entries)
-            _warn_diverged(self.table, expected, info.name)
+            self._diverged(entries[self.cursor], info.name)
         return None
+
+    def _diverged(self, expected: Entry, got: str) -> None:
+        """From here on everything is kept."""
+        self.cursor = len(self.entries)
+        _warn_diverged(self.table, expected, got)
 
     def _tracked(self, func: OpOverload, info: OpInfo, entry: Entry, args: tuple[Any, ...], kwargs: Any) -> Any:
         """An op that will be recomputed, or that writes something recomputation starts from."""
         self.index += 1
-        record = self._recorded(func, info, entry, args, kwargs) if entry.record else None
-        written = self._before_write(info, args, kwargs) if info.writes_in_place else ()
-        out = func(*args, **kwargs) if kwargs else func(*args)
+        with drawing if info.random else _NO_LOCK:
+            record = self._recorded(func, info, entry, args, kwargs) if entry.record else None
+            written = self._before_write(info, args, kwargs) if info.writes_in_place else ()
+            out = func(*args, **kwargs) if kwargs else func(*args)
         if written:
+            _follow_writes(written)
             if len(written) != len(entry.inplace) or any(
                 old is None or storage_key(t) in self.undefined for t, old in written
             ):
                 record = None
             for (t, old), value in zip(written, entry.inplace, strict=False):
-                slot = self._placed(value, t, record)
+                slot = self._placed(value, t, entry.op, record)
                 if record is not None and old is not None and slot is not None:
                     record.inplace.append((old, slot))
         if info.undefined:
             self._note_undefined(out)
         if entry.outs:
-            self._place_outputs(entry.outs, out, record)
+            self._place_outputs(entry, out, record)
         if record is not None:
             self.tape.records[entry.op] = record
         return out
 
-    def _place_outputs(self, values: tuple[int, ...], out: Any, record: Record | None) -> None:
-        """Slots for the storages an op has made: the n-th new one among its outputs is values[n]."""
+    def _place_outputs(self, entry: Entry, out: Any, record: Record | None) -> None:
+        """Slots for the storages an op has made: the n-th new one among its outputs is entry.outs[n]."""
+        values = entry.outs
         k = 0
         for position, t in enumerate((out,) if isinstance(out, Tensor) else outputs_in(out)):
             if t is None or t.untyped_storage()._cdata in self.by_key:
                 continue  # an argument handed back, or a second view of an output
-            slot = self._placed(values[k], t, record)
+            slot = self._placed(values[k], t, entry.op, record)
             if slot is not None and record is not None:
                 record.outs.append((position, slot))
             k += 1
             if k == len(values):
                 return
 
-    def _placed(self, value: int, t: Tensor, record: Record | None) -> Slot | None:
+    def _placed(self, value: int, t: Tensor, op: int, record: Record | None) -> Slot | None:
         """The slot of `value`, which was just written to the storage of `t`; None where nobody will ask for it. The
         tape holds it if recomputation starts from it."""
         source = value in self.table.sources
@@ -365,7 +415,7 @@ class Region(TorchDispatchMode):
         storage = t.untyped_storage()
         slot = Slot(value)
         slot.nbytes = storage.nbytes()
-        slot.record = record
+        slot.op = op if record is not None else -1
         saves = self.table.dropped.get(value)
         if saves is not None:
             slot.drop, slot.saves = True, saves
@@ -409,6 +459,9 @@ class Region(TorchDispatchMode):
             if frozen is _UNKNOWN:
                 return None
             record.kwargs[name] = frozen
+        if not entry.reads.issuperset([s.value for s in record.reads if not s.external and s.value >= 0]):
+            self._diverged(entry, f"{info.name} on the outputs of other ops")
+            return None
         if info.random:
             device = next((t.device for t in tensors_in(args)), kwargs.get("device") or torch.device("cpu"))
             generator = generator_of(args, kwargs, torch.device(device))
@@ -439,7 +492,7 @@ class Region(TorchDispatchMode):
         """A slot for a tensor that no tracked op wrote: it is held, and must stay as it is until backward."""
         slot = Slot()
         slot.external = True
-        slot.tensor = t if t.is_leaf else alias(t)
+        slot.tensor = alias(t)
         self.by_key[key] = slot
         self.standing.append(slot)
         return slot
@@ -467,12 +520,26 @@ class Region(TorchDispatchMode):
     def _overwrite(self, key: int) -> Slot | None:
         slot = self.by_key.pop(key, None)
         if slot is not None and slot.tensor is not None:
-            slot.tensor = copy_of(slot)
+            slot.tensor = copy_of(slot.tensor)
             slot.external, slot.held = False, True
         return slot
 
 
 _UNKNOWN = object()
+_NO_LOCK = contextlib.nullcontext()
+
+
+def _follow_writes(written: Iterable[tuple[Tensor, Slot | None]]) -> None:
+    """Storages were written to, while dropped tensors look at them. A write that moves their version counter makes
+    backward raise, as it should. One that does not (`.data`) shows in what autograd saved: there backward must see the
+    new content, so that it has to be kept."""
+    for t, old in written:
+        if old is not None and old.handles:
+            for weak in old.handles:
+                handle = weak()
+                if handle is not None and handle.witness is not None and handle.witness._version == handle.version:
+                    handle.tensor = handle.ref.on(alias(t))
+            old.handles.clear()
 
 
 def _bytes_of(t: Tensor) -> int:
