@@ -10,6 +10,7 @@ from typing import Any
 
 from lowtide.errors import InputError
 from lowtide.planning.chain import Chain
+from lowtide.planning.graph import Graph
 from lowtide.planning.plan import Plan
 from lowtide.planning.solve.bptt import Bptt
 from lowtide.planning.solve.cubic import Cubic
@@ -18,11 +19,12 @@ from lowtide.planning.solve.feng_huang import FengHuang
 from lowtide.planning.solve.greedy import Greedy
 from lowtide.planning.solve.keep_all import KeepAll
 from lowtide.planning.solve.linear import Linear
+from lowtide.planning.solve.lower_sets import LowerSets
 from lowtide.planning.solve.on_steps import Frontier
 from lowtide.planning.solve.quadratic import Quadratic
 from lowtide.planning.solve.revolve import Revolve
 from lowtide.planning.solve.rotor import Rotor
-from lowtide.planning.solve.solution import Solution, Status, of_checkpoints, of_lists
+from lowtide.planning.solve.solution import Solution, Status, of_checkpoints, of_lists, of_vertices
 from lowtide.planning.solve.solver import ChainSolver, Progress, Solver
 from lowtide.planning.solve.sqrt import Sqrt
 from lowtide.planning.step import Step
@@ -37,6 +39,7 @@ SOLVERS: dict[str, Solver] = {
         Cubic(),
         Rotor(),
         FengHuang(),
+        LowerSets(),
         Sqrt(),
         Greedy(),
         Revolve(),
@@ -50,7 +53,7 @@ __all__ = ["SOLVERS", "ChainSolver", "Solution", "Solver", "Status", "pick", "so
 
 
 def solve(
-    problem: Chain | Step,
+    problem: Chain | Step | Graph,
     solver: str | Solver | Plan | Iterable[int] = "auto",
     budget: int | str | None = None,
     progress: Progress | None = None,
@@ -58,10 +61,11 @@ def solve(
     """A plan for `problem`, judged.
 
     Args:
-        problem: a `Chain`, or a traced `Step`; for solvers of chains a step is reduced to one.
+        problem: a `Chain`, or a traced `Step`, which is reduced to a chain for solvers of chains; or a `Graph`, which
+            `feng_huang` and `lower_sets` take.
         solver: a name from `SOLVERS`, `'auto'` (see `pick`), a solver object with settings of its own
-            (`Rotor(slots=2000)`), or what is ready and only to be judged: a set of checkpoints for a chain, a `Plan`
-            for a step.
+            (`Rotor(slots=2000)`), or what is ready and only to be judged: a set of checkpoints for a chain, of
+            kept vertices for a graph, a `Plan` for a step.
         budget: peak allowed, in bytes or as text (`'10GiB'`): least recomputation within it where the solver can do
             that, else least peak; `Solution.status` says whether it fits.
         progress: called with a fraction in [0, 1] now and then by solvers that can take long.
@@ -85,24 +89,28 @@ def solve(
 
 def pick(problem: Any) -> str:
     """The name of the solver that `'auto'` takes for `problem`: the exact one for its kind, `'linear'` for a chain,
-    `'frontier'` for a step.
+    `'frontier'` for a step, and `'lower_sets'` for a graph.
 
     Raises:
-        InputError: if it is neither.
+        InputError: if it is something else.
     """
     if isinstance(problem, Chain):
         return "linear"
     if isinstance(problem, Step):
         return "frontier"
-    raise InputError(f"no solver takes {type(problem).__name__}: give a Chain or a Step")
+    if isinstance(problem, Graph):
+        return "lower_sets"
+    raise InputError(f"no solver takes {type(problem).__name__}: give a Chain, a Step or a Graph")
 
 
-def _given(problem: Chain | Step, ready: Plan | Iterable[int], budget: int | None) -> Solution:
+def _given(problem: Chain | Step | Graph, ready: Plan | Iterable[int], budget: int | None) -> Solution:
     if isinstance(problem, Chain) and not isinstance(ready, Plan):
         return of_checkpoints("given", problem, ready, Status.GIVEN, budget)
+    if isinstance(problem, Graph) and not isinstance(ready, Plan):
+        return of_vertices("given", problem, ready, Status.GIVEN, budget)
     if isinstance(problem, Step) and isinstance(ready, Plan):
         return of_lists("given", problem, (ready.keep, ready.runs), Status.GIVEN, budget)
-    wanted = "checkpoints for a Chain" if isinstance(problem, Chain) else "a Plan for a Step"
+    wanted = "a Plan for a Step" if isinstance(problem, Step) else f"checkpoints for a {type(problem).__name__}"
     raise InputError(f"{type(ready).__name__} is not a solver, nor {wanted}: choose from auto, {', '.join(SOLVERS)}")
 
 

@@ -51,7 +51,7 @@ def least_sum_plus_worst(
 
     def attempt(cap: int) -> tuple[int, int]:
         nonlocal best, best_total, caps
-        path, total = _cheapest_under(cap, cost, stored, levels)
+        path, total = cheapest_under(cap, cost, stored, levels)
         worst = max(max(levels[c:j]) - stored[c] for c, j in pairwise((*path, n)))
         caps += 1
         if best_total < 0 or total + worst < best_total:
@@ -72,7 +72,7 @@ def least_sum_plus_worst(
     return best, best_total, caps
 
 
-def _cheapest_under(
+def cheapest_under(
     cap: int, cost: Sequence[int], stored: Sequence[int], levels: Sequence[int]
 ) -> tuple[list[int], int]:
     """The path 0 = c_0 < c_1 < ... of least total cost with all its segments, the last one to n included, at most

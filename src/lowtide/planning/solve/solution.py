@@ -12,6 +12,7 @@ from lowtide.planning.rehearse import Move, rehearse
 from lowtide.units import format_bytes, format_percent
 
 if TYPE_CHECKING:
+    from lowtide.planning.graph import Graph
     from lowtide.planning.plan import Plan
     from lowtide.planning.step import Step
 
@@ -122,6 +123,29 @@ def of_schedule(
         checkpoints=tuple(sorted(held - {chain.n})),
         recompute_cost=played.recompute_cost,
         schedule=schedule,
+        stats=stats or {},
+    )
+
+
+def of_vertices(
+    solver: str,
+    graph: Graph,
+    kept: Iterable[int],
+    status: Status,
+    budget: int | None = None,
+    stats: Mapping[str, float] | None = None,
+) -> Solution:
+    """A solution of a graph made by hand. `checkpoints` are the kept vertices, the peak is
+    `Graph.sum_plus_worst_bytes`, the bound its largest vertex, and all that is not kept is taken to run twice."""
+    chosen = tuple(sorted(kept))
+    peak = graph.sum_plus_worst_bytes(chosen)
+    return Solution(
+        solver=solver,
+        status=Status.OVER_BUDGET if budget is not None and peak > budget else status,
+        peak_bytes=peak,
+        bound=max(graph.nbytes[1:-1], default=0),
+        checkpoints=chosen,
+        recompute_cost=sum(c for v, c in enumerate(graph.cost[1:-1], 1) if v not in set(chosen)),
         stats=stats or {},
     )
 
