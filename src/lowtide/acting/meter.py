@@ -10,10 +10,12 @@ import weakref
 from typing import Any
 
 from torch import Tensor, UntypedStorage
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from lowtide.acting.accumulate import adds_in_place
+from lowtide.acting.ops import called, op_info
 
 
 class StorageMeter(TorchDispatchMode):
@@ -45,7 +47,7 @@ class StorageMeter(TorchDispatchMode):
         kwargs = kwargs or {}
         given = {_key(s): s for s in _storages((args, kwargs))}
         handed_over = _key(args[0].untyped_storage()) if adds_in_place(func, args, kwargs) else None
-        out = func(*args, **kwargs)
+        out = called(func, op_info(func), args, kwargs) if isinstance(func, OpOverload) else func(*args, **kwargs)
         self.ops += 1
         for storage in _storages(out):
             if _key(storage) not in given and _key(storage) not in self._live:

@@ -63,6 +63,7 @@ class OpInfo:
         passive: it neither allocates nor writes (a view, or a question about metadata): not an op for us.
         mutates: positional indices of written tensor arguments.
         mutates_kw: names of written keyword-only arguments (`out=`).
+        mutates_lists: some of what it writes comes in lists (`_foreach_add_`): see `called`.
         statistics: positions of batch-norm statistics and of the training flag, if it is such an op.
         random: it draws from a generator.
         undefined: its output has no content yet.
@@ -75,6 +76,7 @@ class OpInfo:
     passive: bool
     mutates: tuple[int, ...]
     mutates_kw: tuple[str, ...]
+    mutates_lists: bool
     statistics: tuple[tuple[int, int], int | None] | None
     random: bool
     undefined: bool
@@ -97,7 +99,7 @@ def op_info(func: OpOverload) -> OpInfo:
     schema = func._schema
     mutates: list[int] = []
     mutates_kw: list[str] = []
-    aliases = False
+    aliases = lists = False
     position = 0
     for arg in schema.arguments:
         if arg.alias_info is not None:
@@ -107,6 +109,7 @@ def op_info(func: OpOverload) -> OpInfo:
                 mutates_kw.append(arg.name)
             else:
                 mutates.append(position)
+            lists = lists or (arg.alias_info.is_write and "List" in str(arg.type))
         if not arg.kwarg_only:
             position += 1
     returns_tensor = any(_mentions_tensor(str(r.type)) for r in schema.returns)
@@ -125,6 +128,7 @@ def op_info(func: OpOverload) -> OpInfo:
         passive=view or not (writes or returns_tensor),
         mutates=tuple(mutates),
         mutates_kw=tuple(mutates_kw),
+        mutates_lists=lists,
         statistics=statistics,
         random=torch.Tag.nondeterministic_seeded in func.tags,
         undefined=schema.name in _UNDEFINED,
@@ -132,6 +136,27 @@ def op_info(func: OpOverload) -> OpInfo:
         copy=schema.name in _COPIES,
         pinned=pinned,
     )
+
+
+def called(func: OpOverload, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`func(*args, **kwargs)`, as a dispatch mode has to call it.
+
+    Ops that write to lists of tensors leave it to the ops they call inside to move version counters, which those do
+    not where any dispatch mode is active (torch 2.14): autograd then takes what was written for unchanged, and a view
+    keeps the history it had before the write. So the counters are moved here.
+    """
+    if not info.mutates_lists:
+        return func(*args, **kwargs)
+    written = [
+        *tensors_in(args[p] for p in info.mutates if p < len(args)),
+        *tensors_in(kwargs[k] for k in info.mutates_kw if k in kwargs),
+    ]
+    before = [None if t.is_inference() else t._version for t in written]
+    out = func(*args, **kwargs)
+    for t, version in zip(written, before, strict=True):
+        if version is not None and t._version == version:
+            torch.autograd.graph.increment_version(t)
+    return out
 
 
 def statistics_written(info: OpInfo, args: tuple[Any, ...]) -> tuple[int, ...]:

@@ -30,7 +30,16 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lowtide.acting.hooks import SavedTensorHooks
-from lowtide.acting.ops import OpInfo, is_plain, op_info, outputs_in, statistics_written, storage_key, tensors_in
+from lowtide.acting.ops import (
+    OpInfo,
+    called,
+    is_plain,
+    op_info,
+    outputs_in,
+    statistics_written,
+    storage_key,
+    tensors_in,
+)
 from lowtide.acting.record import (
     Record,
     Ref,
@@ -314,18 +323,17 @@ class Region(TorchDispatchMode):
             if info is None or not info.writes_in_place or self.tape.busy:
                 return func(*args, **kwargs) if kwargs else func(*args)
             written = self._before_write(info, args, kwargs or {})
-            out = func(*args, **kwargs) if kwargs else func(*args)
+            out = called(func, info, args, kwargs or {})
             _follow_writes(written)
             return out
         entry = self._next(func, info)
         if entry is None or entry.plain:
-            written = self._before_write(info, args, kwargs or {}) if info.writes_in_place else ()
-            if info.random:
-                with drawing:
-                    out = func(*args, **kwargs) if kwargs else func(*args)
-            else:
+            if not info.writes_in_place and not info.random:
                 out = func(*args, **kwargs) if kwargs else func(*args)
-            if written:
+            else:
+                written = self._before_write(info, args, kwargs or {}) if info.writes_in_place else ()
+                with drawing if info.random else _NO_LOCK:
+                    out = called(func, info, args, kwargs or {})
                 _follow_writes(written)
             if info.undefined:
                 self._note_undefined(out)
@@ -373,7 +381,7 @@ class Region(TorchDispatchMode):
         with drawing if info.random else _NO_LOCK:
             record = self._recorded(func, info, entry, args, kwargs) if entry.record else None
             written = self._before_write(info, args, kwargs) if info.writes_in_place else ()
-            out = func(*args, **kwargs) if kwargs else func(*args)
+            out = called(func, info, args, kwargs)
         if written:
             _follow_writes(written)
             if len(written) != len(entry.inplace) or any(

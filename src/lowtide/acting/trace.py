@@ -31,7 +31,16 @@ from lowtide.acting import optimizer as optimizers
 from lowtide.acting.accumulate import adds_in_place
 from lowtide.acting.hooks import SavedTensorHooks
 from lowtide.acting.loss import scalar_loss
-from lowtide.acting.ops import OpInfo, is_plain, op_info, outputs_in, statistics_written, storage_key, tensors_in
+from lowtide.acting.ops import (
+    OpInfo,
+    called,
+    is_plain,
+    op_info,
+    outputs_in,
+    statistics_written,
+    storage_key,
+    tensors_in,
+)
 from lowtide.acting.sandbox import map_tensors, stand_ins, tensors_of
 from lowtide.acting.traffic import compute_dtype, traffic_bytes
 from lowtide.errors import InputError, LowtideError, TraceError
@@ -191,7 +200,7 @@ class Recorder(TorchDispatchMode):
         undefined = any(self.storages[self.values[v][0]].undefined for v in reads)
         self.moments.append(op_id)
         self.node_seq.append(self._current_seq())
-        out = func(*args, **kwargs)
+        out = called(func, info, args, kwargs)
 
         writes: list[int] = []
         inplace: list[tuple[int, int]] = []
