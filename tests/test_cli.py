@@ -384,6 +384,15 @@ def test_a_model_that_looks_at_values_is_traced_on_the_cpu(net: str, capsys: pyt
     assert "looks at values" in err
 
 
+def test_a_model_too_large_to_run_for_real_is_not_tried(
+    net: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("lowtide.cli.commands.plan.physical_bytes", lambda: 100)
+    err = failed(capsys, ["plan", f"{net}:reads"])
+    assert "100 B" in err
+    assert "looks at values" in err
+
+
 def test_the_random_stream_is_left_alone(net: str, capsys: pytest.CaptureFixture[str]) -> None:
     before = torch.random.get_rng_state()
     assert main(["verify", f"{net}:dropout"]) == 0

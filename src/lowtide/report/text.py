@@ -44,6 +44,8 @@ def describe_step(step: Step) -> str:
         ["peak of what no plan can change", format_bytes(max(step.base_bytes, default=0))],
         ["allocated before the step", format_bytes(step.standing_bytes)],
     ]
+    if step.meta.get("real"):
+        rows.append(["traced by running it for real", str(step.meta["real"])])
     pinned = Counter(op.pinned for op in step.ops[: step.n_forward] if op.pinned)
     if pinned:
         rows.append(["ops that cannot be replayed", f"{sum(pinned.values()):,} ({pinned.most_common(1)[0][0]})"])

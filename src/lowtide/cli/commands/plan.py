@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 from typing import TYPE_CHECKING, Any
 
 from lowtide.cli.model_arguments import Call, add_model_arguments, load_call, running
 from lowtide.cli.terminal import Report, Terminal
 from lowtide.errors import InputError, TraceError
+from lowtide.units import format_bytes
 
 if TYPE_CHECKING:
     from lowtide.planning.plan import Plan
@@ -54,6 +56,12 @@ def _plan(args: argparse.Namespace, terminal: Terminal, progress: Report | None)
     except TraceError as e:
         if not _reads_values(e):
             raise
+        wanted, there = _parameter_bytes(call), physical_bytes()
+        if 4 * wanted > there:  # parameters, gradients, and half of the memory for activations
+            raise TraceError(
+                f"{e} (not tried for real: the model's {format_bytes(wanted)} of parameters are too much for this "
+                f"machine's {format_bytes(there)})"
+            ) from e
         terminal.note(
             f"{call.title} looks at values in its forward pass: it is run once for real on the CPU to trace it"
         )
@@ -76,6 +84,15 @@ def plan_call(call: Call, args: argparse.Namespace, progress: Report | None) -> 
         )
     plan.step.meta["name"] = call.loaded.name  # not part of the digest
     return plan
+
+
+def _parameter_bytes(call: Call) -> int:
+    return sum(p.numel() * p.element_size() for p in call.loaded.model.parameters())
+
+
+def physical_bytes() -> int:
+    """Memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _reads_values(error: BaseException) -> bool:
