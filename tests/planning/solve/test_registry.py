@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import random
 
 import pytest
@@ -173,3 +175,10 @@ def test_granularity_is_a_setting_of_the_solver() -> None:
     )
     assert fine.stats["stages"] > coarse.stats["stages"]
     assert fine.peak_bytes <= coarse.peak_bytes
+
+
+@pytest.mark.parametrize("module", ["lowtide.planning.solve", "lowtide.planning.chain"])
+def test_examples_in_docstrings(module: str) -> None:
+    found = doctest.testmod(importlib.import_module(module))
+    assert found.attempted > 0
+    assert found.failed == 0

@@ -6,11 +6,15 @@ import random
 
 import pytest
 
+from lowtide.errors import InputError
 from lowtide.planning.chain import Chain
+from lowtide.planning.reduce import reduce
 from lowtide.planning.rehearse import rehearse
+from lowtide.planning.simulate import simulate
 from lowtide.planning.solve import Status, solve
 from lowtide.planning.solve.rotor import Rotor
 from tests.random_chains import persistent_schedules, random_chain
+from tests.random_steps import uniform_chain
 
 
 @pytest.mark.parametrize(("n", "count"), [(1, 20), (2, 40), (3, 60), (4, 40), (5, 12)])
@@ -67,3 +71,19 @@ def test_finer_units_cost_no_more() -> None:
 def test_an_input_above_the_budget() -> None:
     solution = solve(Chain.from_arrays(a=[100, 1, 1]), "rotor", 50)
     assert solution.status is Status.OVER_BUDGET
+
+
+def test_chains_too_long_for_its_tables_are_refused() -> None:
+    with pytest.raises(InputError, match=r"1500 stages do not fit in memory.*granularity='block'"):
+        solve(Chain.from_arrays(a=[1] * 1501), "rotor")
+
+
+def test_on_a_step_the_multiple_runs_are_real() -> None:
+    step = uniform_chain(40)
+    chain = reduce(step)
+    budget = solve(chain, "linear").peak_bytes * 7 // 10
+    solution = solve(step, Rotor(granularity="op"), budget)
+    assert solution.plan is not None
+    assert simulate(step, solution.plan).peak_bytes <= budget < solve(step, "frontier").peak_bytes
+    ops = [o for some in solution.plan.runs.values() for o in some]
+    assert len(ops) > len(set(ops))

@@ -76,7 +76,7 @@ def solve(
 
     Example:
         >>> solve(Chain.from_arrays(a=[1] * 10)).checkpoints
-        (4, 7)
+        (3, 6, 8)
     """
     limit = None if budget is None else parse_bytes(budget)
     if not isinstance(solver, (str, Solver)):

@@ -18,6 +18,9 @@ from lowtide.planning.solve.solver import ChainSolver
 
 Row = npt.NDArray[np.float64]
 
+_MOST_ENTRIES = 30_000_000  # of each of the three tables, 240 MB
+_FEWEST_SLOTS = 30  # with fewer, rounding up to units leaves little to plan with
+
 
 @dataclass(frozen=True)
 class Rotor(ChainSolver):
@@ -26,16 +29,18 @@ class Rotor(ChainSolver):
     Attributes:
         slots: into how many units the budget is divided; sizes are rounded up to units, so that the budget holds for
             certain and the time is least up to that rounding (exactly least if the budget has at most `slots` bytes).
+            Above 346 stages fewer are used, so that the tables stay below 1 GB.
 
     Idea: `Opt(m,c,b)` is the least time to run stages c+1..b forward and backward with m bytes free besides
     activation c: either run ahead to some j and hold it, `sum_{c<l<=j} f_l + Opt(m - a_j, j, b) + Opt(m, c, j)`; or
     record stage c+1 at once, `f + b + Opt(m - s_{c+1} - a_{c+1}, c+1, b)`, a_{c+1} counting only where it is saved or
     held.
-    Complexity: O(n^3 slots) time, O(n^2 slots) memory, in numpy; 100 stages in about a second.
+    Complexity: O(n^3 slots) time, O(n^2 slots) memory, in numpy; 100 stages in 0.2 s, 200 in 1 to 3 s.
     Reference: Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova, Optimal checkpointing for heterogeneous chains, 2019
     (arXiv 1911.13214), section 4, with this library's chain model instead of theirs.
     Assumes: schedules are persistent: an activation once held stays until the stages behind it are done.
-    Use it: when a budget is given and one recomputation per stage costs too much time or does not fit.
+    Use it: when a budget is given and one recomputation per stage costs too much time or does not fit. On a step it is
+    worth trying below `linear`'s peak, too: stages that are cheap to run again cost little time.
     Without a budget it takes `linear`'s least peak for one. If nothing fits, the answer is the least peak it found.
     """
 
@@ -48,9 +53,15 @@ class Rotor(ChainSolver):
             raise InputError(f"slots is {self.slots}: it must be at least 1")
 
     def solve_chain(self, chain: Chain, budget: int | None) -> Solution:
+        slots = min(self.slots, 2 * _MOST_ENTRIES // (chain.n * (chain.n + 1)))
+        if slots < min(self.slots, _FEWEST_SLOTS):
+            raise InputError(
+                f"rotor's tables for {chain.n} stages do not fit in memory: reduce to fewer stages "
+                "(Rotor(granularity='block')), or take solver='linear'"
+            )
         single, least = least_peak(chain)
         wanted = least if budget is None else budget
-        table = _Table(chain, wanted, self.slots)
+        table = _Table(chain, wanted, slots)
         if table.is_feasible:
             found = of_schedule(self.name, chain, table.moves(), Status.LEAST_COST, budget, table.stats)
             once = least_recomputation(chain, wanted)  # where units are coarse a plan with one recomputation can win
@@ -60,7 +71,7 @@ class Rotor(ChainSolver):
         if wanted >= least:
             once = least_recomputation(chain, wanted) or single
             return of_schedule(self.name, chain, moves_of(chain, once), Status.LEAST_COST, budget, table.stats)
-        table = _Table(chain, least, self.slots)
+        table = _Table(chain, least, slots)
         moves = table.moves(table.least_units) if table.is_feasible else moves_of(chain, single)
         return of_schedule(self.name, chain, moves, Status.LEAST_COST, budget, table.stats)
 
