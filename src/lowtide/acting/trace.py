@@ -312,6 +312,12 @@ class Recorder(TorchDispatchMode):
         if not isinstance(packed, _Packed):
             return packed
         save = self.saves[packed.save]
+        if not save["uses"]:
+            # Autograd saves memory, not versions: what was written there since is what backward reads (unless a
+            # version counter tells on it: then a live backward raises, in any case).
+            now = self.storages[self.values[save["value"]][0]].value
+            if self.phase is Phase.FORWARD or self.values[now][2] < self.n_forward:
+                save["value"] = now
         save["uses"].append(len(self.moments))
         self.moments.append(~packed.save)
         self.node_seq.append(self._current_seq())
