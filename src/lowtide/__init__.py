@@ -10,8 +10,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from lowtide.errors import InputError, LowtideError, PlanError, ReplayError, TraceError
+from lowtide.planning import chain
+from lowtide.planning.chain import Chain, Stage
+from lowtide.planning.check import check
+from lowtide.planning.graph import Graph
 from lowtide.planning.plan import Plan, load
+from lowtide.planning.reduce import lift, reduce
 from lowtide.planning.simulate import Timeline, simulate
+from lowtide.planning.solve import SOLVERS, Solution, solve
 from lowtide.planning.step import Category, Step
 
 if TYPE_CHECKING:
@@ -36,24 +42,34 @@ _LAZY = {
 }
 
 __all__ = [
+    "SOLVERS",
     "Category",
+    "Chain",
+    "Graph",
     "InputError",
     "LowtideError",
     "Measurement",
     "Plan",
     "PlanError",
     "ReplayError",
+    "Solution",
+    "Stage",
     "Step",
     "Timeline",
     "TraceError",
     "Verdict",
     "apply",
+    "chain",
+    "check",
     "checkpoint",
+    "lift",
     "load",
     "measure",
     "plan",
+    "reduce",
     "remat",
     "simulate",
+    "solve",
     "trace",
     "verify",
 ]
