@@ -9,6 +9,7 @@ peaks are measured in the same way, in one process.
 
 from __future__ import annotations
 
+import copy
 import logging
 import sys
 import warnings
@@ -88,67 +89,46 @@ def measured(network: Network, step: Any) -> int:
     return measure(step, "cpu").peak_bytes
 
 
-def rivals(name: str, make: Callable[[], Network]) -> tuple[int | None, int | None, int | None]:
+def rivals(name: str, network: Network) -> tuple[int | None, int | None, int | None]:
     """Best of `checkpoint_sequential` and its number of segments, and every block wrapped: measured peaks in bytes.
 
     Images: all numbers of segments are tried on `meta`, and the best three for real. Language models look at values and
     have few blocks: all are tried for real.
     """
-    best: tuple[int, int] | None = None
-    network = make()
     counts = list(range(1, n_stages(name, network) + 1))
     if network.args:
-        counts.sort(key=lambda k: _on_meta_sequential(name, make, k))
+        small = on_meta(copy.deepcopy(network))
+        counts.sort(key=lambda k: _sequential(name, small, k, metered))
         counts = counts[:3]
-    for k in counts:
-        network, forward = _sequential(name, make, k)
-        peak = measured(network, step_of(network, forward))
-        best = min(best or (peak, k), (peak, k))
-    network = make()
-    peak = None
-    if wrap_every_block(name, network.model):
-        peak = measured(network, step_of(network))
-    return (*best, peak) if best is not None else (None, None, peak)
+    best = min(((_sequential(name, network, k, measured), k) for k in counts), default=(None, None))
+    wrapped = copy.deepcopy(network)
+    if not wrap_every_block(name, wrapped.model):
+        return *best, None
+    return *best, measured(wrapped, step_of(wrapped))
 
 
-def _on_meta_sequential(name: str, make: Callable[[], Network], segments: int) -> int:
-    def small() -> Network:
-        return on_meta(make())
-
-    network, forward = _sequential(name, small, segments)
-    return metered(network, step_of(network, forward))
-
-
-def _sequential(name: str, make: Callable[[], Network], segments: int) -> tuple[Network, Callable[[], Any]]:
-    """In-place activations stay on where that runs: it helps."""
+def _sequential(name: str, original: Network, segments: int, peak_of: Callable[[Network, Any], int]) -> int:
+    """Peak with so many segments. In-place activations stay on where that runs: it helps."""
     for inplace in (True, False):
-        network = make()
+        network = copy.deepcopy(original)
         if not inplace:
             without_inplace(network.model)
-        forward = sequential(name, network, segments)
         try:
-            step_of(network, forward)()
+            return peak_of(network, step_of(network, sequential(name, network, segments)))
         except RuntimeError:
             if not inplace:
                 raise
-        else:
-            return network, forward
     raise AssertionError("unreachable")
 
 
 def run(name: str, report: Report, solver: str, with_rivals: bool) -> None:
-    make = NETWORKS[name]
-
-    def fresh() -> Network:
-        return make(**SIZES[name])
-
-    network = fresh()
+    network = NETWORKS[name](**SIZES[name])
     plan = lowtide.plan(network.model, network.args, network.kwargs, loss=network.loss, solver=solver)
     verdict = lowtide.verify(network.model, network.args, network.kwargs, loss=network.loss, plan=plan)
     plain_storages = metered(network, step_of(network))
     planned_storages = metered(network, step_of(network, plan=plan))
     network.model.zero_grad()
-    sequential_peak, segments, blocks_peak = rivals(name, fresh) if with_rivals else (None, None, None)
+    sequential_peak, segments, blocks_peak = rivals(name, network) if with_rivals else (None, None, None)
 
     def off(predicted: int, found: int) -> float:
         return 100 * (predicted / found - 1)
@@ -210,7 +190,7 @@ def main(argv: list[str] | None = None) -> int:
     options.add_argument("--solver", default="auto", help="see `lowtide solvers`")
     options.add_argument("--no-rivals", action="store_true", help="only Lowtide's own columns")
     args = options.parse_args(argv)
-    warnings.simplefilter("ignore")
+    warnings.filterwarnings("ignore", category=FutureWarning)
     logging.getLogger("transformers").setLevel(logging.ERROR)
     report = Report("peaks", "Measured peaks of real training steps, in MB (2^20)", COLUMNS)
     for name in chosen(args.only, list(NETWORKS)):
