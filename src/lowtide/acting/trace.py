@@ -30,6 +30,7 @@ from torch.utils.flop_counter import flop_registry
 from lowtide.acting import optimizer as optimizers
 from lowtide.acting.accumulate import adds_in_place
 from lowtide.acting.hooks import SavedTensorHooks
+from lowtide.acting.known import KnownValues, as_if_real
 from lowtide.acting.loss import scalar_loss
 from lowtide.acting.ops import (
     OpInfo,
@@ -591,7 +592,12 @@ def _run(
         if not parameters and not any(t.requires_grad for t in given):
             raise InputError("there is nothing to train: no parameter and no input requires a gradient")
         if mode is not None:
+            known = KnownValues()
+            for t in given:
+                known.learn(table[id(t)], t)
             stack.enter_context(mode)
+            stack.enter_context(known)
+            stack.enter_context(as_if_real())
         stepper = None
         if optimizer is not None:
             stepper = optimizers.prepare(optimizer, model, table)
