@@ -656,7 +656,7 @@ def _explained(what: str, recorder: Recorder, run: Callable[[], Any]) -> Any:
 
 def _meta(model: nn.Module, args: Any, kwargs: Any, optimizer: Any) -> dict[str, Any]:
     def shape(t: Tensor) -> str:
-        return f"{'x'.join(map(str, t.shape))}:{str(t.dtype).removeprefix('torch.')}"
+        return f"{'x'.join(map(str, t.shape)) or 'scalar'}:{str(t.dtype).removeprefix('torch.')}"
 
     first = next(iter(model.parameters()), None)
     return {

@@ -131,6 +131,9 @@ class Plan:
         try:
             fd, tmp = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
             try:
+                umask = os.umask(0)
+                os.umask(umask)
+                os.chmod(tmp, 0o666 & ~umask)  # as any new file; mkstemp makes private ones
                 with os.fdopen(fd, "w") as f:
                     json.dump(self.to_json(), f, separators=(",", ":"))
                 os.replace(tmp, target)

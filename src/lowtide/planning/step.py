@@ -185,7 +185,8 @@ class Step:
         return self.storages[self.values[value].storage].nbytes
 
     def is_external(self, value: int) -> bool:
-        """Whether the value can be read at any time without a plan: it sits in an external storage, unchanged."""
+        """Whether the value can be read at any time without a plan: it sits in an external storage, unchanged. Writes
+        after forward do not count (`overwritten` is about forward ops): the optimizer writes every parameter."""
         v = self.values[value]
         return self.storages[v.storage].external and v.overwritten < 0
 
