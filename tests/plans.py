@@ -12,7 +12,8 @@ from lowtide.planning.step import Step
 
 def keep_all(step: Step) -> Plan:
     """What PyTorch does."""
-    return judge(step, {s.value for s in step.saves if not step.is_external(s.value)}, {}, "keep all", "for tests")
+    saved = {s.value for s in step.saves if not step.is_external(s.value) and step.values[s.value].overwritten < 0}
+    return judge(step, saved, {}, "keep all", "for tests")
 
 
 def drop_everything(step: Step) -> Plan:
@@ -55,9 +56,15 @@ def _plan(step: Step, keep: set[int], lists: _Lists, name: str) -> Plan:
     for _, v in asked:
         if v not in keep and not step.is_external(v) and not needed(v):
             keep.add(v)
+    # What backward never asks for cannot be dropped with certainty either: the tape has no list that would rebuild it.
+    used = {v for _, v in asked}
+    keep |= {s.value for s in step.saves if s.value not in used and step.values[s.value].overwritten < 0}
+    keep = {v for v in keep if not step.is_external(v)}
     present = set(keep)
     runs: dict[int, tuple[int, ...]] = {}
     for i, (m, v) in enumerate(asked):
+        if v in keep or step.is_external(v):  # the tape is not asked
+            continue
         ops = _closure(step, v, keep, present, lists, needed)
         for _, later in asked[i + 1 : i + 9]:
             made = step.values[later].op  # a backward inside forward comes before ops that are still to run
