@@ -95,18 +95,19 @@ class Plan:
         """
         if not isinstance(data, dict) or data.get("kind") != "lowtide.plan":
             raise InputError("this is not a Lowtide plan: no field 'kind' with the value 'lowtide.plan'")
-        if data.get("format") != FORMAT:
+        fields: dict[str, Any] = data
+        if fields.get("format") != FORMAT:
             raise InputError(
-                f"this plan has format {data.get('format')!r}, this Lowtide reads format {FORMAT}: plan again"
+                f"this plan has format {fields.get('format')!r}, this Lowtide reads format {FORMAT}: plan again"
             )
         try:
-            step = Step.from_json(data["step"])
+            step = Step.from_json(fields["step"])
             plan = Plan(
                 step=step,
-                keep=frozenset(data["keep"]),
-                runs={m: tuple(ops) for m, ops in data["runs"]},
+                keep=frozenset(fields["keep"]),
+                runs={m: tuple(ops) for m, ops in fields["runs"]},
                 **{
-                    k: data[k]
+                    k: fields[k]
                     for k in (
                         "solver", "status", "peak_bytes", "baseline_peak_bytes", "total_peak_bytes",
                         "lower_bound_bytes", "bound_op", "recompute_flops", "recompute_ops",
@@ -117,7 +118,7 @@ class Plan:
             if isinstance(e, InputError):
                 raise
             raise InputError(f"this plan is damaged ({type(e).__name__}: {e}): plan again") from e
-        if step.digest != data.get("digest"):
+        if step.digest != fields.get("digest"):
             raise InputError("this plan is damaged: its step does not have the digest it was saved with; plan again")
         return plan
 

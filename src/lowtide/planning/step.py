@@ -264,30 +264,31 @@ class Step:
         """
         if not isinstance(data, dict) or data.get("kind") != "lowtide.step":
             raise InputError("this is not a Lowtide step: no field 'kind' with the value 'lowtide.step'")
-        if data.get("format") != FORMAT:
+        fields: dict[str, Any] = data
+        if fields.get("format") != FORMAT:
             raise InputError(
-                f"this step has format {data.get('format')!r}, this Lowtide reads format {FORMAT}: trace it again"
+                f"this step has format {fields.get('format')!r}, this Lowtide reads format {FORMAT}: trace it again"
             )
         try:
-            names = data["names"]
+            names = fields["names"]
             ops = tuple(
                 Op(
                     names[n], Phase(ph), names[mod], tuple(r), tuple(w), tuple((a, b) for a, b in ip),
                     scratch, flops, moment, names[pin], bool(rnd), names[dtype], traffic,
                 )
-                for n, ph, mod, r, w, ip, scratch, flops, moment, pin, rnd, dtype, traffic in data["ops"]
+                for n, ph, mod, r, w, ip, scratch, flops, moment, pin, rnd, dtype, traffic in fields["ops"]
             )  # fmt: skip
             return Step(
                 ops=ops,
-                values=tuple(Value(*v) for v in data["values"]),
-                storages=tuple(Storage(n, Category(c), b, d, bool(e)) for n, c, b, d, e in data["storages"]),
-                saves=tuple(Save(v, o, tuple(u), r) for v, o, u, r in data["saves"]),
-                moments=tuple(data["moments"]),
-                positions=tuple(data["positions"]),
-                n_forward=data["n_forward"],
-                meta=data["meta"],
-                seconds=tuple(data["seconds"]),
-                workspace_bytes=tuple(data["workspace_bytes"]),
+                values=tuple(Value(*v) for v in fields["values"]),
+                storages=tuple(Storage(n, Category(c), b, d, bool(e)) for n, c, b, d, e in fields["storages"]),
+                saves=tuple(Save(v, o, tuple(u), r) for v, o, u, r in fields["saves"]),
+                moments=tuple(fields["moments"]),
+                positions=tuple(fields["positions"]),
+                n_forward=fields["n_forward"],
+                meta=fields["meta"],
+                seconds=tuple(fields["seconds"]),
+                workspace_bytes=tuple(fields["workspace_bytes"]),
             )
         except (KeyError, IndexError, TypeError, ValueError) as e:
             raise InputError(f"this step is damaged ({type(e).__name__}: {e}): trace it again") from e
