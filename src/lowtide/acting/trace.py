@@ -314,11 +314,7 @@ class Recorder(TorchDispatchMode):
             return packed
         save = self.saves[packed.save]
         if not save["uses"]:
-            # Autograd saves memory, not versions: what was written there since is what backward reads (unless a
-            # version counter tells on it: then a live backward raises, in any case).
-            now = self.storages[self.values[save["value"]][0]].value
-            if self.phase is Phase.FORWARD or self.values[now][2] < self.n_forward:
-                save["value"] = now
+            self._follow_writes(save)
         save["uses"].append(len(self.moments))
         self.moments.append(~packed.save)
         self.node_seq.append(self._current_seq())
@@ -347,7 +343,16 @@ class Recorder(TorchDispatchMode):
         return t
 
     def released(self, save: int) -> None:
+        if not self.saves[save]["uses"] and not self.closed:
+            self._follow_writes(self.saves[save])
         self.saves[save]["release"] = max(self.saves[save]["release"], len(self.moments))
+
+    def _follow_writes(self, save: dict[str, Any]) -> None:
+        """Autograd saves memory, not versions: what was written there since is what backward reads (unless a version
+        counter tells on it: then a live backward raises, in any case)."""
+        now = self.storages[self.values[save["value"]][0]].value
+        if self.phase is Phase.FORWARD or self.values[now][2] < self.n_forward:
+            save["value"] = now
 
     # -- the end ------------------------------------------------------------------------------------------------
 
