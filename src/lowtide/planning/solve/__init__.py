@@ -20,7 +20,7 @@ from lowtide.planning.solve.greedy import Greedy
 from lowtide.planning.solve.keep_all import KeepAll
 from lowtide.planning.solve.linear import Linear
 from lowtide.planning.solve.lower_sets import LowerSets
-from lowtide.planning.solve.on_steps import Frontier
+from lowtide.planning.solve.on_steps import Deep, Frontier
 from lowtide.planning.solve.quadratic import Quadratic
 from lowtide.planning.solve.revolve import Revolve
 from lowtide.planning.solve.rotor import Rotor
@@ -33,6 +33,7 @@ from lowtide.units import parse_bytes
 SOLVERS: dict[str, Solver] = {
     s.name: s
     for s in (
+        Deep(),
         Frontier(),
         Linear(),
         Quadratic(),
@@ -88,8 +89,8 @@ def solve(
 
 
 def pick(problem: Any) -> str:
-    """The name of the solver that `'auto'` takes for `problem`: the exact one for its kind, `'linear'` for a chain,
-    `'frontier'` for a step, and `'lower_sets'` for a graph.
+    """The name of the solver that `'auto'` takes for `problem`: the best for its kind, `'linear'` for a chain,
+    `'deep'` for a step, and `'lower_sets'` for a graph.
 
     Raises:
         InputError: if it is something else.
@@ -97,7 +98,7 @@ def pick(problem: Any) -> str:
     if isinstance(problem, Chain):
         return "linear"
     if isinstance(problem, Step):
-        return "frontier"
+        return "deep"
     if isinstance(problem, Graph):
         return "lower_sets"
     raise InputError(f"no solver takes {type(problem).__name__}: give a Chain, a Step or a Graph")

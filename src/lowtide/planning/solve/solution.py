@@ -21,6 +21,11 @@ class Status(str, Enum):
     """How good a solution is. The values are the sentences that people read."""
 
     LEAST_PEAK = "least peak of its class; to go lower, let stages run more often (solver='rotor' with a lower budget)"
+    LEAST_OF_ALL = "least peak there is: it is the lower bound of all plans; to recompute less, set a budget"
+    NEAR_LEAST = (
+        "good cuts, not proven to be the best of their class; to go lower, let ops run more often: solver='deep'"
+    )
+    SEARCHED = "a search's plan; the bound says how far the least peak can be below it; to go lower, raise max_slowdown"
     LEAST_CLAIM = "least by its own objective, which is not quite what PyTorch does; solver='linear' is exact on chains"
     LEAST_COST = "least recomputation of its class within the budget; to recompute less, raise the budget"
     HEURISTIC = "a rule's plan, not the best there is; solver='linear' is exact on chains, 'frontier' on steps"
@@ -158,8 +163,10 @@ def of_lists(
     budget: int | None = None,
     stats: Mapping[str, float] | None = None,
     checkpoints: tuple[int, ...] = (),
+    said: str = "",
 ) -> Solution:
-    """A solution from a step's lists (keep, runs), checked and simulated.
+    """A solution from a step's lists (keep, runs), checked and simulated. `said`: the plan's status, if there is
+    more to say than what `status` says.
 
     Raises:
         PlanError: if the lists break a rule of plans.
@@ -176,6 +183,6 @@ def of_lists(
         bound=plan.lower_bound_bytes,
         checkpoints=checkpoints,
         recompute_cost=plan.recompute_flops,
-        plan=replace(plan, status=status.value),
+        plan=replace(plan, status=said or status.value),
         stats=stats or {},
     )

@@ -1,0 +1,112 @@
+"""deep: the least peak that can be found within a limit on added work, any op run again any number of times.
+
+It starts from the best cuts of the thesis' class (`frontier`), with runs put off until something wants them (`demand`),
+and goes down from there by single-value moves (`descent`). FLOPs count as added work, or seconds where the step has
+costs; without seconds, ops without FLOPs are free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import perf_counter
+
+from lowtide.planning.account import Account, Accountant, Row
+from lowtide.planning.bound import bound
+from lowtide.planning.demand import on_demand
+from lowtide.planning.descent import Descent, Limits
+from lowtide.planning.frontiers import Frontiers
+from lowtide.planning.simulate import keep_all, simulate
+from lowtide.planning.solve.frontier import search as search_cuts
+from lowtide.planning.step import Step
+from lowtide.units import format_percent
+
+Lists = tuple[frozenset[int], Mapping[int, tuple[int, ...]]]
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the search found.
+
+    Attributes:
+        keep, runs: the plan's lists.
+        peak_bytes: its simulated peak.
+        least_bytes: no plan of any kind has a lower one.
+        added: its added work as a fraction of the plain step's.
+        tries: how many plans were counted.
+    """
+
+    keep: frozenset[int]
+    runs: Mapping[int, tuple[int, ...]]
+    peak_bytes: int
+    least_bytes: int
+    added: float
+    tries: int
+
+    @property
+    def status(self) -> str:
+        """One sentence for people."""
+        if self.peak_bytes <= self.least_bytes:
+            return "least peak there is, proven: it is the lower bound of all plans"
+        gap = format_percent(self.peak_bytes / self.least_bytes - 1) if self.least_bytes else "more"
+        return f"a plan that was searched for, at most {gap} above the least peak there is"
+
+
+def deep(
+    step: Step,
+    max_slowdown: float | None = 0.34,
+    max_recompute: int | None = None,
+    progress: Progress | None = None,
+    tries: int = 20_000,
+    seconds: float | None = 100.0,
+) -> Found:
+    """The least peak found within the limits; never above the peak without a plan.
+
+    Args:
+        max_slowdown: added work allowed, as a fraction of the plain step's. None: no limit.
+        max_recompute: how often any op may run again. None: no limit.
+        progress: called with a fraction in [0, 1] now and then.
+        tries: plans that may be counted; it bounds the work and keeps the result the same on every machine.
+        seconds: time after which the search ends with the best so far. None: no limit.
+    """
+    report = progress or _silent
+    deadline = None if seconds is None else perf_counter() + seconds
+    floor = bound(step).bytes
+    baseline = simulate(step).peak_bytes
+    fronts = Frontiers(step)
+    if fronts.n == 0 or not fronts.facts or baseline <= floor:
+        return Found(keep_all(step), {}, baseline, floor, 0.0, 0)
+    cuts = search_cuts(step, lambda x: report(0.3 * x))
+    accountant = Accountant(fronts)
+    unit = accountant.total_cost
+    limits = Limits(
+        cost=float("inf") if max_slowdown is None else max_slowdown * unit,
+        recompute=max_recompute,
+        floor=floor,
+        tries=tries,
+        deadline=deadline,
+    )
+    descent = Descent(accountant, limits)
+    starts: list[Lists] = [on_demand(fronts, cuts.keep), (cuts.keep, cuts.runs), (keep_all(step), {})]
+    accounts = [descent.read(Row.of(len(step.values), lists)) for lists in starts]
+    start = min((a for a in accounts if descent.is_allowed(a)), key=lambda a: (a.peak, a.cost))
+
+    def better(a: Account) -> None:
+        report(0.3 + 0.7 * (start.peak - a.peak) / max(1, start.peak - floor))
+
+    found = descent.lower(start, better)
+    report(1.0)
+    return _found(step, found, baseline, floor, unit, descent.tries)
+
+
+def _silent(_: float) -> None:
+    pass
+
+
+def _found(step: Step, a: Account, baseline: int, floor: int, unit: float, tries: int) -> Found:
+    keep, runs = a.row.lists()
+    peak = simulate(step, (keep, runs)).peak_bytes
+    if peak >= baseline:
+        return Found(keep_all(step), {}, baseline, floor, 0.0, tries)
+    return Found(keep, runs, peak, floor, a.cost / unit if unit else 0.0, tries)
