@@ -16,8 +16,10 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_map
 from torch.utils.weak import WeakIdKeyDictionary
+
+from lowtide.acting.ops import outputs_in, tensors_in
 
 # Elements of a tensor whose content is followed: masks of a few thousand positions, but no activation.
 LIMIT = 1 << 22
@@ -43,11 +45,11 @@ class KnownValues(TorchDispatchMode):
         if func is _LOOKS and args[0] in self._real:
             with _disable_current_modes():
                 return self._real[args[0]].item()
-        inputs = [t for t in tree_flatten((args, kwargs))[0] if isinstance(t, Tensor)]
+        inputs = [*tensors_in(args), *tensors_in(kwargs.values())]
         known = all(t in self._real or not isinstance(t, FakeTensor) for t in inputs)
         out = func(*args, **kwargs)
-        outputs = [t for t in tree_flatten(out)[0] if isinstance(t, Tensor)]
-        if known and outputs and self._follows(func, outputs):
+        outputs = [t for t in outputs_in(out) if t is not None] if known else []
+        if outputs and self._follows(func, outputs):
             self._compute(func, args, kwargs, outputs)
         elif func._schema.is_mutable:
             for t in inputs:
@@ -65,7 +67,7 @@ class KnownValues(TorchDispatchMode):
             kwargs["device"] = torch.device("cpu")
         with _disable_current_modes(), torch.no_grad():
             real = func(*args, **kwargs)
-        for t, r in zip(outputs, (t for t in tree_flatten(real)[0] if isinstance(t, Tensor)), strict=True):
+        for t, r in zip(outputs, (t for t in outputs_in(real) if t is not None), strict=True):
             self._real[t] = r
 
     def _forget(self, t: Tensor) -> None:
