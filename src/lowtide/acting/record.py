@@ -19,9 +19,17 @@ from lowtide.acting import ambient
 from lowtide.acting.ops import outputs_in
 from lowtide.errors import ReplayError
 
-_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(
-    torch._C.DispatchKey.AutocastCUDA
-)
+# Kept out of recomputation: autocast, which has cast already in forward, and the transforms of `torch.func`, which
+# backward may run under (`is_grads_batched`).
+_ABOVE = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+for _key in (
+    "AutocastCUDA",
+    "FuncTorchDynamicLayerFrontMode",
+    "FuncTorchDynamicLayerBackMode",
+    "FuncTorchVmapMode",
+    "VmapMode",
+):
+    _ABOVE = _ABOVE | torch._C.DispatchKeySet(torch._C._dispatch_key_parse(_key))
 
 
 class Slot:
@@ -235,8 +243,8 @@ def changed(t: Tensor, version: int, doing: str, ref: Ref | None = None) -> str:
 
 @contextlib.contextmanager
 def below_autograd() -> Any:
-    """Where recomputation runs: nothing is recorded by autograd, autocast does not cast again."""
-    with torch._C._AutoDispatchBelowAutograd(), torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
+    """Where recomputation runs: nothing is recorded by autograd, nothing is cast or transformed again."""
+    with torch._C._AutoDispatchBelowAutograd(), torch._C._ExcludeDispatchKeyGuard(_ABOVE):
         yield
 
 
