@@ -6,12 +6,17 @@ FAR = 1 << 62  # the capacity of an edge that must not be cut
 
 
 class Network:
-    """A directed graph. Edges are kept in pairs: edge e and its way back, e ^ 1."""
+    """A directed graph. Edges are kept in pairs: edge e and its way back, e ^ 1.
+
+    Attributes:
+        flow: what the cheapest cut costs, once it was asked for.
+    """
 
     def __init__(self, nodes: int) -> None:
         self.edges: list[list[int]] = [[] for _ in range(nodes)]
         self.to: list[int] = []
         self.left: list[int] = []  # capacity that is left
+        self.flow = 0
 
     def edge(self, a: int, b: int, capacity: int) -> None:
         """An edge from node `a` to node `b`."""
@@ -55,6 +60,7 @@ class Network:
         while True:
             if a == sink:
                 amount = min(left[e] for e in path)
+                self.flow += amount
                 first = -1
                 for k, e in enumerate(path):
                     left[e] -= amount

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Iterator
 from time import perf_counter
 
@@ -16,11 +18,11 @@ class Refiner:
 
     Attributes:
         budget: bytes that the peak may have.
-        tries: readings left; the work is bounded by it.
+        tries: readings left; the work is bounded by it. A time alone counts for a quarter.
         deadline: a `perf_counter` time after which nothing new is begun, or None.
     """
 
-    def __init__(self, gauge: Gauge, budget: int, tries: int, deadline: float | None = None) -> None:
+    def __init__(self, gauge: Gauge, budget: int, tries: float, deadline: float | None = None) -> None:
         self.gauge, self.lazy, self.budget = gauge, gauge.lazy, budget
         self.tries, self.deadline = tries, deadline
         self.keepable = frozenset(self.lazy.free)
@@ -37,6 +39,13 @@ class Refiner:
 
     def fits(self, reading: Reading) -> bool:
         return reading.peak_bytes <= self.budget
+
+    def is_closer(self, a: Reading, b: Reading) -> bool:
+        """Fitting before not fitting, then less time; of those that do not fit, the lower peak."""
+        over_a, over_b = a.peak_bytes - self.budget, b.peak_bytes - self.budget
+        if over_a > 0 or over_b > 0:
+            return (max(over_a, 0), a.added_s) < (max(over_b, 0), b.added_s)
+        return is_better(a, b)
 
     # -- to fit -------------------------------------------------------------------------------------------------
 
@@ -100,6 +109,54 @@ class Refiner:
             if reading.added_s >= before * (1 - 1e-6):
                 break
         return reading, choice
+
+    def anneal(self, reading: Reading, choice: Choice, seed: int = 0, heat: float = 0.01) -> tuple[Reading, Choice]:
+        """Random changes of one or two values, uphill ones less and less (Kirkpatrick et al. 1983), until the tries
+        are used up. Bytes above the budget cost time on the way. The result is no slower and fits, or else is no
+        larger.
+
+        Args:
+            heat: what uphill steps are accepted at first, as a share of the forward pass's seconds.
+        """
+        rng = random.Random(seed)
+        scale = sum(self.gauge.seconds[: self.lazy.fronts.n])
+        if not self.values or scale <= 0:
+            return reading, choice
+        price = 4 * scale / max(1, self.budget)
+        cost = reading.added_s + price * max(0, reading.peak_bytes - self.budget)
+        best, now = (reading, choice), choice
+        tries = self.tries
+        while not self.is_over:
+            heat_s = scale * heat * 1e-3 ** (1 - self.tries / tries)
+            other = self._changed(now, rng)
+            # Time alone is quick to tell, and mostly tells.
+            limit = cost - heat_s * math.log(1 - rng.random())
+            if self.gauge.added_s(other) > limit:
+                self.tries -= 0.25
+                continue
+            new = self.read(other)
+            new_cost = new.added_s + price * max(0, new.peak_bytes - self.budget)
+            if new_cost <= limit:
+                now, cost = other, new_cost
+                if self.is_closer(new, best[0]):
+                    best = (new, other)
+        return best
+
+    def _changed(self, choice: Choice, rng: random.Random) -> Choice:
+        keep, again = set(choice.keep), set(choice.again)
+        for _ in range(1 if rng.random() < 0.6 else 2):
+            v = rng.choice(self.values)
+            fates = [k for k in (0, 1, 2) if k != (0 if v in keep else 1 if v in again else 2)]
+            if v not in self.keepable and 0 in fates:
+                fates.remove(0)
+            fate = rng.choice(fates)
+            keep.discard(v)
+            again.discard(v)
+            if fate == 0:
+                keep.add(v)
+            elif fate == 1:
+                again.add(v)
+        return Choice(frozenset(keep), frozenset(again))
 
     def _savings(self, choice: Choice, now_s: float) -> list[tuple[float, float, int]]:
         """Values whose keeping or holding saves time: seconds per byte, seconds, value."""

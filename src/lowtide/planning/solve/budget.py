@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from math import inf, isfinite
 
 from lowtide.planning.bound import bound
@@ -38,7 +37,7 @@ Progress = Callable[[float], None]
 DEFAULT_DEVICE = "a100"
 
 # A reading takes some 3 us per forward op, so that the refinement of a budget takes some seconds.
-_READINGS = 600_000
+_READINGS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ class Ground:
         self._slots: dict[int, Choice | None] = {}
         self.add(self.lazy.keep_all())
         self.has_choice = any(not (f.always or f.free) for f in self.fronts.facts.values())
-        self.tries = max(100, min(3000, _READINGS // max(1, self.fronts.n)))
+        self.tries = max(100, min(8000, _READINGS // max(1, self.fronts.n)))
         self.corners: list[Corner] = []
         if self.has_choice:
             self._prepare(progress or (lambda _: None))
@@ -165,15 +164,24 @@ class Ground:
         report(0.3)
         most = self.tries if tries is None else tries
         if best is None or self.pool[best].added_s > 0:
-            best = self._squeezed(budget, best, most // 2)
-            report(0.6)
-        if self.pool[best].peak_bytes <= budget and self.pool[best].added_s > 0:
-            refiner = Refiner(self.gauge, budget, most // 2)
-            reading, choice = refiner.improve(self.pool[best], best)
-            self.pool[choice] = reading
-            best = choice
+            best = self._refined(budget, best, most, report)
         report(1.0)
         return self.found(best, budget)
+
+    def _refined(self, budget: int, best: Choice | None, tries: int, report: Progress) -> Choice:
+        best = self._squeezed(budget, best, tries // 4)
+        report(0.5)
+        reading = self.pool[best]
+        refiner = Refiner(self.gauge, budget, tries // 4)
+        if refiner.fits(reading):
+            reading, best = refiner.improve(reading, best)
+        report(0.7)
+        if budget >= self.least_bytes:
+            for heat in (0.1, 0.01) if self.fronts.n <= 64 else (0.01,):
+                refiner.tries = tries // 2
+                reading, best = refiner.anneal(reading, best, heat=heat)
+        self.pool[best] = reading
+        return best
 
     def _best_under(self, budget: int) -> Choice | None:
         fitting = [c for c, r in self.pool.items() if r.peak_bytes <= budget]
@@ -238,21 +246,13 @@ class Ground:
 
     # -- the answer ---------------------------------------------------------------------------------------------
 
-    @cached_property
-    def _markets(self) -> list[tuple[Market, list[Corner]]]:
-        """The market at moments where memory is short: when backward begins, and where natural bytes are most."""
-        base = self.step.base_bytes
-        late = max(range(self.fronts.begin, len(base)), key=lambda m: base[m])
-        at_late = Market(self.fronts, late)
-        return [(self.market, self.corners), (at_late, at_late.corners())]
-
     def least_s(self, budget: int) -> float:
         """No plan whose peak is at most `budget` adds fewer seconds."""
         if budget >= self.baseline_bytes:
             return 0.0
         if budget < self.least_bytes or not self.has_choice:
             return inf
-        return max(market.least_added_s(corners, budget) for market, corners in self._markets)
+        return self.market.least_added_s(self.corners, budget)
 
     def found(self, choice: Choice, budget: int | None) -> Found:
         """The answer that a choice is."""
