@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -39,6 +40,7 @@ def make() -> Made:
     return Net(), (torch.randn(4, 8, requires_grad=True),), None
 
 
+@cache
 def plan_for(maker: Callable[[Any], Plan] = drop_everything) -> Plan:
     model, args, _ = made(make)
     return maker(lowtide.trace(model, args, loss=lambda o: o[0].sum() + o[1].sum()))
