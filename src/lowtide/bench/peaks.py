@@ -1,22 +1,40 @@
-"""The peak of a network's step in two ways: counted on `meta`, and by the allocator's report."""
+"""The peak of a network's step: counted, predicted, or by the allocator's report."""
 
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
+
+import torch
 
 import lowtide
 from lowtide.acting.loss import scalar_loss
 from lowtide.acting.meter import StorageMeter
 from lowtide.bench.models.network import Network
+from lowtide.errors import PlanError
 from lowtide.planning.plan import Plan
+from lowtide.planning.simulate import simulate
 from lowtide.planning.step import Step
 
 MB = 2**20
 
-CPU, CUDA, META = "real, CPU allocator", "real, CUDA allocator", "meta, storages counted"
+Forward = Callable[..., Any]
+
+COUNTED = "fake, run and counted"
+_TENSORS = {
+    "meta": COUNTED,
+    "fake": "fake, predicted",
+    "cpu": "real, CPU allocator",
+    "cuda": "real, CUDA allocator",
+}
+
+
+def tensors_of(network: Network) -> str:
+    """What the rows of a network say: which tensors, and who tells the peak."""
+    return _TENSORS[network.device]
 
 
 def traced(network: Network) -> Step:
@@ -24,37 +42,46 @@ def traced(network: Network) -> Step:
     return lowtide.trace(network.model, network.args, loss=network.loss)
 
 
-def step_of(network: Network, plan: Plan | None = None, forward: Callable[[], Any] | None = None) -> Callable[[], None]:
-    """One step as a call: forward (`forward()` if it is given) and loss, under `plan` if there is one, and backward."""
-
-    def call() -> Any:
-        return network.model(*network.args)
-
-    run = forward or call
-
-    def step() -> None:
-        with lowtide.remat(plan) if plan is not None else nullcontext():
-            loss = scalar_loss(run(), network.loss)
-        loss.backward()
-
-    return step
+def peak_of(network: Network, step: Step, plan: Plan | None = None) -> int:
+    """The peak of the step under `plan` in bytes above the start, in the way that `tensors_of` says."""
+    if network.device == "meta":
+        return counted(network, plan)
+    if network.device == "fake":
+        return simulate(step, plan).peak_bytes
+    return measured(network, plan)
 
 
-def counted(network: Network, plan: Plan | None = None, forward: Callable[[], Any] | None = None) -> int:
-    """Most bytes of storages alive at one time in the step, run on whatever device the network is; `meta` costs
-    nothing. Kernels' workspace is not in it."""
+def counted(network: Network, plan: Plan | None = None, forward: Forward | None = None) -> int:
+    """Most bytes of storages alive at one time in the step, run where the network is. Kernels' workspace is not in it;
+    on `meta` it costs nothing. `forward` replaces the model."""
     with StorageMeter() as meter:
-        step_of(network, plan, forward)()
+        _step(network, plan, forward)
     return meter.peak_bytes
 
 
-def measured(network: Network, device: str, plan: Plan | None = None) -> int:
-    """Peak of the step by the allocator's report, above what stood before. Gradients are dropped first."""
-    network.model.zero_grad()
+def measured(network: Network, plan: Plan | None = None) -> int:
+    """Peak of the step by the allocator's report, above what stood before."""
     gc.collect()
-    found = lowtide.measure(step_of(network, plan), device)
-    network.model.zero_grad()
-    return found.peak_bytes
+    return lowtide.measure(lambda: _step(network, plan), network.device).peak_bytes
+
+
+def _step(network: Network, plan: Plan | None = None, forward: Forward | None = None) -> None:
+    """One step. Parameters that had no gradient have none afterwards.
+
+    Raises:
+        PlanError: if the step leaves its plan: what is found would not be the plan's peak.
+    """
+    without = [p for p in network.model.parameters() if p.grad is None]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with lowtide.remat(plan) if plan is not None else nullcontext():
+            loss = scalar_loss((forward or network.model)(*network.args), network.loss)
+        torch.autograd.backward(loss)
+    left = next((str(w.message) for w in said if "leaves its plan" in str(w.message)), "")
+    if left:
+        raise PlanError(f"{network.name}: {left}")
+    for p in without:
+        p.grad = None
 
 
 def mb(nbytes: int | None) -> float | None:

@@ -1,7 +1,7 @@
 """What was published about the networks of Feng and Huang's table. None of it was measured here.
 
-Their peaks are from the README of their code (github.com/lordfjw/OptimalGradCheckpointing): `max_memory_allocated -
-max(start, end)` on a GPU in MB (2^20), cuDNN's workspace included.
+Their peaks are from the README of their code: `max_memory_allocated - max(start, end)` on a GPU in MB (2^20), cuDNN's
+workspace included.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class Published:
         name: torchvision's name of the network.
         batch, size: of the input, (batch, 3, size, size).
         regular_mb, ogc_mb, added_time: their README: plain peak, their plan's peak, added time as a fraction.
-        own_plan_mb: peak of the plan that their program makes, on fake tensors and without reentrant checkpointing:
-            this project's run of their program, made before this one. None: it was not run.
+        own_plan_mb: peak of the plan that their program makes, on fake tensors and without reentrant checkpointing;
+            from a trial with their program before this command was written. None: it was not run.
         solver_s: seconds that their solver took there, as text; '' if not noted.
     """
 

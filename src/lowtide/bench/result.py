@@ -78,7 +78,9 @@ class Result:
             "quick": self.quick,
             "seconds": {"wall": self.seconds[0], "processor": self.seconds[1]},
             "where": dict(self.where),
-            "tables": [{"title": t.title, "columns": t.columns, "rows": [dict(r) for r in t.rows]} for t in self.tables],
+            "tables": [
+                {"title": t.title, "columns": t.columns, "rows": [dict(r) for r in t.rows]} for t in self.tables
+            ],
             "notes": self.notes,
         }
 

@@ -22,7 +22,7 @@ class _Attention(nn.Module):
 
     def forward(self, x: Tensor, memory: Tensor, causal: bool = False) -> Tensor:
         def split(t: Tensor) -> Tensor:
-            return t.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            return t.view(*t.shape[:-1], self.heads, -1).transpose(1, 2)
 
         key, value = self.key_value(memory).chunk(2, -1)
         y = scaled_dot_product_attention(split(self.query(x)), split(key), split(value), is_causal=causal)
@@ -93,4 +93,6 @@ def _pairs(batch: int, size: int) -> Inputs:
     return (torch.randn(batch, 3, size, size), torch.randint(0, VOCABULARY, (batch, WORDS + 1)))
 
 
-RECIPE = Recipe("coca", Coca, _pairs, 224, "image-text model in CoCa's shape, 12 + 6 + 6 blocks of 384")
+RECIPE = Recipe(
+    "coca", Coca, _pairs, 224, "image-text model in CoCa's shape, 12 + 6 + 6 blocks of 384", meta_differs=True
+)

@@ -63,4 +63,6 @@ def _sentences(batch: int, length: int) -> Inputs:
     return (torch.randint(0, VOCABULARY, (batch, length)), torch.randint(0, VOCABULARY, (batch, length + 1)))
 
 
-RECIPE = Recipe("gnmt", Gnmt, _sentences, 24, "LSTM translation in GNMT's shape, 4 + 4 layers of 512, attention")
+RECIPE = Recipe(
+    "gnmt", Gnmt, _sentences, 24, "LSTM translation in GNMT's shape, 4 + 4 layers of 512, attention", meta_differs=True
+)

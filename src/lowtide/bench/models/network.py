@@ -17,11 +17,18 @@ Inputs = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Network:
-    """What to call, and with what. `loss` None: the sum of the output, or the output if it is a scalar."""
+    """What to call, and with what.
+
+    Attributes:
+        device: of the model and its inputs. `fake`: they are on `meta`, but the step must not be run there, since
+            `meta` has other kernels than real devices (for attention and LSTMs).
+        loss: output -> scalar. None: the sum of the output, or the output if it is a scalar.
+    """
 
     name: str
     model: nn.Module
     args: Inputs
+    device: str = "meta"
     loss: Loss | None = None
 
 
@@ -36,6 +43,7 @@ class Recipe:
         size: the usual one.
         summary: where it is from, and what it is.
         loss: as in `Network`.
+        meta_differs: its step runs other kernels on `meta`.
     """
 
     name: str
@@ -44,10 +52,11 @@ class Recipe:
     size: int
     summary: str
     loss: Loss | None = None
+    meta_differs: bool = False
 
     def make(self, batch: int, size: int | None = None, device: str = "meta") -> Network:
-        """The network in training mode with `batch` samples, on `device`. On `meta` nothing of its size is allocated.
-        Weights and inputs are random, from seed 0; the caller's random stream is left alone."""
+        """The network in training mode with `batch` samples. On `meta` nothing of its size is allocated. Weights
+        and inputs are random, from seed 0; the caller's random stream is left alone."""
 
         def both() -> tuple[nn.Module, Inputs]:
             return self.factory().train(), self.inputs(batch, size or self.size)
@@ -55,7 +64,7 @@ class Recipe:
         model, args = build(both, device="meta" if device == "meta" else "cpu")
         if device not in ("meta", "cpu"):
             model, args = model.to(device), tuple(a.to(device) for a in args)
-        return Network(self.name, model, args, self.loss)
+        return Network(self.name, model, args, "fake" if self.meta_differs and device == "meta" else device, self.loss)
 
 
 def images(batch: int, size: int) -> Inputs:

@@ -1,4 +1,4 @@
-"""torchvision's networks as an `nn.Sequential` of stages that computes the same: what `torch.utils.checkpoint` can cut."""
+"""torchvision's networks as an `nn.Sequential` that computes the same: what `torch.utils.checkpoint` can cut."""
 
 from __future__ import annotations
 
@@ -31,11 +31,13 @@ def sequential(name: str) -> nn.Sequential:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         model: Any = getattr(torchvision.models, name)(weights=None, **options)
-    return dropout_off(nn.Sequential(*_stages(name, model)).train())
+    stages = nn.Sequential(*_stages(name, model)).train()
+    dropout_off(stages)
+    return stages
 
 
-def dropout_off(model: nn.Sequential) -> nn.Sequential:
-    """`model`, its dropout layers in evaluation mode."""
+def dropout_off(model: nn.Module) -> nn.Module:
+    """`model` itself, its dropout layers in evaluation mode."""
     for m in model.modules():
         if isinstance(m, nn.Dropout):
             m.eval()

@@ -1,0 +1,126 @@
+"""5.2: what was predicted, and what PyTorch reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lowtide.bench import figures
+from lowtide.bench.models import RECIPES, Network
+from lowtide.bench.peaks import counted, mb, measured, tensors_of, traced
+from lowtide.bench.result import Experiment, Progress, Result, Row, Table
+from lowtide.planning.reduce import reduce
+from lowtide.planning.simulate import simulate
+from lowtide.planning.solve import solve
+from lowtide.planning.step import Step
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from lowtide.planning.plan import Plan
+
+# name -> batch, size: activations outweigh parameters, and a step takes a few seconds on two cores.
+SIZES: dict[str, tuple[int, int]] = {
+    "alexnet": (128, 224),
+    "vgg11": (8, 160),
+    "vgg16": (8, 160),
+    "resnet18": (16, 160),
+    "resnet50": (8, 160),
+    "resnet101": (8, 128),
+    "wide_resnet50_2": (8, 128),
+    "seresnet50": (8, 160),
+    "densenet121": (8, 128),
+    "inception_v3": (6, 224),
+    "efficientnet_b0": (8, 160),
+    "cyclegan": (1, 160),
+    "fcn_resnet50": (2, 160),
+    "gnmt": (32, 20),
+    "coca": (4, 224),
+}
+QUICK: dict[str, tuple[int, int]] = {
+    "alexnet": (32, 160),
+    "vgg11": (4, 96),
+    "resnet18": (8, 96),
+    "resnet50": (4, 96),
+    "densenet121": (4, 64),
+}
+
+COLUMNS = (
+    "net", "batch", "size", "plan", "formula", "predicted", "storages", "reported", "formula off %", "predicted off %",
+    "tensors",
+)  # fmt: skip
+
+NONE, LINEAR, FRONTIER = "none", "linear on modules", "frontier on ops"
+
+NOTES = (
+    "MB (2^20) above the start of the step, gradients included; the loss is the sum of the output, or the model's own.",
+    "formula: the chain's own, the revised objective for the checkpoints; only where a plan is on a chain (none: the "
+    "chain of modules without checkpoints). predicted: the step's simulation under the plan, from the trace alone.",
+    "reported: the most bytes that PyTorch's allocator had handed out at one time, kernels' scratch included. "
+    "storages: the same real step with only tensors' storages counted; what is left to `reported` is scratch.",
+    "off %: above 0, more was predicted than reported.",
+)
+
+
+def run(quick: bool, progress: Progress) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+    """Each network with no plan and under two."""
+    sizes = QUICK if quick else SIZES
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    rows: list[Row] = []
+    for k, (name, (batch, size)) in enumerate(sizes.items()):
+        progress(name, k / len(sizes))
+        network = RECIPES[name].make(batch, size, device)
+        first = {"net": name, "batch": batch, "size": size}
+        for found in _rows(network, traced(network)):
+            rows.append(first | found)
+    return (Table("Predicted and reported peaks in MB", COLUMNS, tuple(rows)),), NOTES
+
+
+def _rows(network: Network, step: Step) -> Iterator[dict[str, Any]]:
+    chain = reduce(step, "module")
+    on_chain = solve(step, "linear")
+    plans: dict[str, tuple[Plan | None, int | None]] = {
+        NONE: (None, chain.peak_bytes(())),
+        LINEAR: (on_chain.plan, chain.peak_bytes(on_chain.checkpoints)),
+        FRONTIER: (solve(step, "frontier").plan, None),
+    }
+    for name, (plan, formula) in plans.items():
+        predicted = simulate(step, plan).peak_bytes
+        reported = measured(network, plan)
+        storages = counted(network, plan)
+        yield {
+            "plan": name,
+            "formula": mb(formula),
+            "predicted": mb(predicted),
+            "storages": mb(storages),
+            "reported": mb(reported),
+            "formula off %": None if formula is None else _off(formula, reported),
+            "predicted off %": _off(predicted, reported),
+            "tensors": tensors_of(network),
+            "bytes": {"formula": formula, "predicted": predicted, "storages": storages, "reported": reported},
+        }
+
+
+def _off(predicted: int, reported: int) -> float:
+    return round(100 * (predicted / reported - 1), 2)
+
+
+def draw(result: Result) -> Figure:
+    """Error per network and plan."""
+    rows = result.tables[0].rows
+    nets = list(dict.fromkeys(r["net"] for r in rows))
+    series = {
+        f"plan: {plan}": [next(r["predicted off %"] for r in rows if r["net"] == n and r["plan"] == plan) for n in nets]
+        for plan in (NONE, LINEAR, FRONTIER)
+    }
+    figure, (axis,) = figures.new(1, width=10)
+    figures.bars(axis, nets, series)
+    figures.zero_line(axis)
+    title = f"Prediction against PyTorch's report ({rows[0]['tensors']})"
+    figures.label(axis, title, y="predicted above reported, %")
+    return figure
+
+
+EXPERIMENT = Experiment("5.2", "prediction", "Prediction against PyTorch's report", run, draw)
