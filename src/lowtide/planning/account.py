@@ -69,6 +69,7 @@ class Account:
         kept, kept_starts, kept_ends: as values, starts, ends, for kept values that take room of their own.
         kept_reads: value and place of the reads of kept values by runs.
         cost: of all runs: seconds, or FLOPs if the step has no costs.
+        has_idle: some runs make nothing that anybody needs, or something is kept that nobody needs.
     """
 
     row: Row
@@ -86,6 +87,7 @@ class Account:
     kept_ends: Ints
     kept_reads: tuple[Ints, Ints]
     cost: float
+    has_idle: bool
 
     @property
     def peak(self) -> int:
@@ -150,6 +152,8 @@ class Accountant:
         self.asked_value = np.array([a[1] for a in asked], dtype=np.int64)
         self.asked_until = np.array([a[2] for a in asked], dtype=np.int64)
         self.asked = asked
+        self.is_asked = np.zeros(self.n_values, dtype=np.bool_)
+        self.is_asked[self.asked_value] = True
         death = [min(step.storages[v.storage].death, self.n_moments) for v in step.values]
         born = [step.ops[v.op].moment if v.op >= 0 else 0 for v in step.values]
         self.kept_from = np.maximum(np.array(death, dtype=np.int64), np.array(born, dtype=np.int64))
@@ -208,6 +212,12 @@ class Accountant:
         else:
             ends = place
         values, starts = value[first_entry], place[first_entry]
+        edges = np.append(first_entry, len(value))
+        used = np.zeros(n_places, dtype=np.bool_)
+        used[starts[edges[1:] > edges[:-1] + 1]] = True
+        unread = keep & ~self.is_asked
+        unread[reads[0]] = False
+        has_idle = not used[run_place].all() or bool(unread.any())
         np.add.at(level_d, starts, self.size[values])
         np.add.at(level_d, ends, -self.size[values])
         base = np.zeros(n_places, dtype=np.int64)
@@ -215,8 +225,8 @@ class Accountant:
         base[run_place] = self.base[row.moments] + self.scratch[ops]
         level = base + np.cumsum(level_d[:-1]) + extra[:-1]
         return Account(
-            row, level, run_place, moment_place, values, starts, ends, np.append(first_entry, len(value)), place, until,
-            kept, kept_starts, kept_ends, reads, float(self.cost[ops].sum()),
+            row, level, run_place, moment_place, values, starts, ends, edges, place, until,
+            kept, kept_starts, kept_ends, reads, float(self.cost[ops].sum()), has_idle,
         )  # fmt: skip
 
     def _kept(self, keep: Flags, first_place: Ints, read: Ints, place: Ints) -> tuple[Ints, Ints, Ints]:
@@ -237,8 +247,8 @@ class Accountant:
 
     def without_idle(self, row: Row) -> Row:
         """The row without runs that nothing needs, and without keeping what nothing needs. One scan backward."""
-        needed: set[int] = set()
-        keep = row.keep
+        needed, keep = set[int](), row.keep
+        kept: set[int] = set(np.flatnonzero(keep).tolist())
         asked = iter(reversed(self.asked))
         ask = next(asked, None)
         idle: list[int] = []
@@ -248,21 +258,21 @@ class Accountant:
             while ask is not None and ask[0] >= moments[k]:
                 needed.add(ask[1])
                 ask = next(asked, None)
-            writes = self.writes[ops[k]]
-            if not any(w in needed and not keep[w] for w in writes):
+            wanted = False
+            for w in self.writes[ops[k]]:
+                if w in needed and w not in kept:
+                    wanted = True
+                    needed.remove(w)
+            if wanted:
+                needed.update(self.reads[ops[k]])
+            else:
                 idle.append(k)
-                continue
-            for w in writes:
-                if not keep[w]:
-                    needed.discard(w)
-            needed.update(self.reads[ops[k]])
         while ask is not None:
             needed.add(ask[1])
             ask = next(asked, None)
-        used = [v for v in np.flatnonzero(keep).tolist() if v in needed]
-        if len(used) != int(keep.sum()):
+        if not kept <= needed:
             keep = np.zeros_like(keep)
-            keep[used] = True
+            keep[list(kept & needed)] = True
         if idle:
             return Row(keep, np.delete(row.ops, idle), np.delete(row.moments, idle))
         return Row(keep, row.ops, row.moments)

@@ -81,8 +81,10 @@ class Descent:
         return found if self.is_allowed(found) else None
 
     def read(self, row: Row) -> Account:
+        """The account of a row, without what nothing needs in it."""
         self.tries += 1
-        return self.accountant.account(row)
+        a = self.accountant.account(row)
+        return self.accountant.account(self.accountant.without_idle(row)) if a.has_idle else a
 
     def is_allowed(self, a: Account) -> bool:
         """Whether a plan keeps to the limits of cost and of runs."""
@@ -114,13 +116,13 @@ class Descent:
         for row in self._changes(a, place):
             if self.is_over:
                 return None
-            if not self._runs_few(row):
-                continue
             b = self.read(row)
+            if not self._runs_few(b.row):
+                continue
             less = excess - _excess(b, aim)
             if less <= 0 or b.cost > most_cost:
                 continue
-            runs = max(0, len(row.ops) - len(a.row.ops))
+            runs = max(0, len(b.row.ops) - len(a.row.ops))
             gain = less / (max(0.0, b.cost - a.cost) / self.unit + 1e-4 + 1e-6 * runs)
             if gain > best:
                 best, found = gain, b
@@ -160,12 +162,12 @@ class Descent:
             k = len(a.row.ops) - 1
             while k >= 0 and not self.is_over:
                 row = self.mover.hold(a, k) if self.accountant.cost[a.row.ops[k]] >= least else None
-                if row is not None and self._runs_few(row):
+                if row is not None:
                     b = self.read(row)
-                    if b.peak <= room and b.cost <= a.cost and len(row.ops) < len(a.row.ops):
+                    if b.peak <= room and b.cost <= a.cost and len(b.row.ops) < len(a.row.ops):
                         after = len(a.row.ops) - 1 - k
                         a, again = b, True
-                        k = len(row.ops) - after
+                        k = len(b.row.ops) - after
                 k -= 1
         return a
 

@@ -2,7 +2,8 @@
 
 `drop`: a value that is in memory at a crowded place, but needed only later, is let go and made again just before that
 need, from what is there then. What is missing for it is held a little longer where there is room, and else made again,
-too. `hold`: a run is left out, since what it makes is held from before, where there is room for it.
+too. `hold`: a run is left out, since what it makes is held from before, where there is room for it. Either can leave
+runs behind that nothing needs any more.
 """
 
 from __future__ import annotations
@@ -140,8 +141,7 @@ class Mover:
         is_run = k < len(a.run_place) and int(a.run_place[k]) == q
         m = int(row.moments[k]) if is_run else int(np.searchsorted(a.moment_place, q))
         new = np.array(sorted(ops), dtype=np.int64)
-        out = Row(keep, np.insert(row.ops, k, new), np.insert(row.moments, k, np.full(len(new), m)))
-        return self.accountant.without_idle(out)
+        return Row(keep, np.insert(row.ops, k, new), np.insert(row.moments, k, np.full(len(new), m)))
 
     def _there(self, a: Account, keep: Flags, r: int, q: int, level: Ints, cheap_again: bool) -> bool:
         """Whether `r` is in memory just before `q`, or can be held until then."""
@@ -215,4 +215,4 @@ class Mover:
                 if int(level[start:end].max()) + size > self.room:
                     return None
                 level[start:end] += size
-        return self.accountant.without_idle(Row(keep, np.delete(row.ops, run), np.delete(row.moments, run)))
+        return Row(keep, np.delete(row.ops, run), np.delete(row.moments, run))
