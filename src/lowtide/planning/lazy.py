@@ -10,7 +10,7 @@ the two they take no memory (DESIGN, fact 18).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 from lowtide.planning.frontiers import Frontiers
@@ -39,9 +39,7 @@ class Lazy:
         step = self.step = fronts.step
         self.fronts = fronts
         self.must = frozenset(v for v, f in fronts.facts.items() if f.always or f.free)
-        self.free = tuple(
-            v for v, f in fronts.facts.items() if v not in self.must and step.values[v].overwritten < 0
-        )
+        self.free = tuple(v for v in fronts.facts if v not in self.must and step.values[v].overwritten < 0)
         self.asked = [
             (m, step.saves[~what].value)
             for m, what in enumerate(step.moments)
@@ -54,7 +52,9 @@ class Lazy:
 
     def keep_all(self) -> Choice:
         """What PyTorch does."""
-        return Choice(frozenset(v for v, f in self.fronts.facts.items() if f.dropped_until or v in self.must), frozenset())
+        return Choice(
+            frozenset(v for v, f in self.fronts.facts.items() if f.dropped_until or v in self.must), frozenset()
+        )
 
     def lists(self, choice: Choice) -> Lists:
         """The plan's lists. What turns out not to be wanted is not kept.
@@ -104,5 +104,3 @@ class Lazy:
 
     def timeline(self, choice: Choice) -> Timeline:
         return simulate(self.step, self.lists(choice))
-
-

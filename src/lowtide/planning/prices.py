@@ -88,7 +88,9 @@ class Market:
         step = self.step
         spans: list[tuple[int, int]] = []
         asked = [
-            (u, handed_until(step, s, k)) for s in step.saves_of.get(f.value, ()) for k, u in enumerate(step.saves[s].uses)
+            (u, handed_until(step, s, k))
+            for s in step.saves_of.get(f.value, ())
+            for k, u in enumerate(step.saves[s].uses)
         ]
         last = f.death
         over = step.values[f.value].overwritten
@@ -178,9 +180,7 @@ class Market:
         start = min(self.fronts.begin, self.step.n_moments - 1)
         free = budget - int(self.level[start])
         slope = [
-            (b.seconds - a.seconds) / (a.nbytes - b.nbytes)
-            for a, b in pairwise(corners)
-            if a.nbytes > free >= b.nbytes
+            (b.seconds - a.seconds) / (a.nbytes - b.nbytes) for a, b in pairwise(corners) if a.nbytes > free >= b.nbytes
         ]
         prices[start] = slope[0] if slope else 0.0
         best = 0.0

@@ -5,7 +5,8 @@ Three stages, each judged by the simulator's count:
 1. `Stretches` gives choices for all budgets at once: rotor's recursion on op-level frontiers, with regimes from the
    corners of the market (`prices`) inside of stretches.
 2. Those that are quick but a little too large are squeezed: single values are given up, least time per byte first.
-3. The best that fits is improved: single values are kept or held where there is room, or exchanged for others.
+3. The best that fits is improved: single values are kept or held where there is room, or exchanged for others; last,
+   single runs are left out whose results there is room for just then (`descent`).
 
 A lower bound on the time of all plans under the budget comes from the market, so that the gap is known. What was found
 for one budget is a candidate for all others that are asked of the same `Ground`: there more budget never costs more
@@ -15,14 +16,16 @@ time than what was found with less before.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from math import inf, isfinite
+from dataclasses import dataclass, replace
+from math import inf
 
+from lowtide.planning.account import Account, Accountant, Row
 from lowtide.planning.bound import bound
 from lowtide.planning.cost import roofline
+from lowtide.planning.descent import Descent, Limits
 from lowtide.planning.frontiers import Frontiers
 from lowtide.planning.gauge import Gauge, Reading
-from lowtide.planning.lazy import Choice, Lazy
+from lowtide.planning.lazy import Choice, Lazy, Lists
 from lowtide.planning.prices import Corner, Market
 from lowtide.planning.refine import Refiner, is_better
 from lowtide.planning.simulate import simulate
@@ -94,7 +97,8 @@ class Ground:
     Attributes:
         step: with seconds; a step without any gets those of `DEFAULT_DEVICE`.
         baseline_bytes: peak without a plan.
-        pool: every candidate that was read so far.
+        pool: every choice that was read so far.
+        plans: what was made of choices by leaving out single runs.
     """
 
     def __init__(self, step: Step, progress: Progress | None = None) -> None:
@@ -104,14 +108,16 @@ class Ground:
         self.gauge = Gauge(self.lazy)
         self.baseline_bytes = simulate(self.step).peak_bytes
         self.least_bytes = bound(self.step).bytes
+        self.accountant = Accountant(self.fronts)
         self.pool: dict[Choice, Reading] = {}
+        self.plans: list[tuple[Reading, Lists]] = []
         self._slots: dict[int, Choice | None] = {}
         self.add(self.lazy.keep_all())
         self.has_choice = any(not (f.always or f.free) for f in self.fronts.facts.values())
         self.tries = max(100, min(8000, _READINGS // max(1, self.fronts.n)))
         self.corners: list[Corner] = []
         if self.has_choice:
-            self._prepare(progress or (lambda _: None))
+            self._prepare(progress or _silent)
 
     def _prepare(self, report: Progress) -> None:
         self.market = Market(self.fronts)
@@ -154,7 +160,9 @@ class Ground:
         Args:
             tries: how many choices to read in search of better ones; None for a number that takes some seconds.
         """
-        report = progress or (lambda _: None)
+        report = progress or _silent
+        if budget < self.least_bytes:
+            return replace(self.least_peak(1.0, progress), budget=budget)
         self.read_slots(0.97 * budget, 1.02 * budget, 24)
         self.read_slots(0.9 * budget, 1.25 * budget, 40)
         best = self._best_under(budget)
@@ -165,8 +173,9 @@ class Ground:
         most = self.tries if tries is None else tries
         if best is None or self.pool[best].added_s > 0:
             best = self._refined(budget, best, most, report)
+            self._trim(budget, most)
         report(1.0)
-        return self.found(best, budget)
+        return self._answer(budget)
 
     def _refined(self, budget: int, best: Choice | None, tries: int, report: Progress) -> Choice:
         best = self._squeezed(budget, best, tries // 4)
@@ -176,12 +185,50 @@ class Ground:
         if refiner.fits(reading):
             reading, best = refiner.improve(reading, best)
         report(0.7)
-        if budget >= self.least_bytes:
-            for heat in (0.1, 0.01) if self.fronts.n <= 64 else (0.01,):
-                refiner.tries = tries // 2
-                reading, best = refiner.anneal(reading, best, heat=heat)
+        for heat in (0.1, 0.01) if self.fronts.n <= 64 else (0.01,):
+            refiner.tries = tries // 2
+            reading, best = refiner.anneal(reading, best, heat=heat)
+        report(0.9)
         self.pool[best] = reading
         return best
+
+    def _trim(self, budget: int, tries: int) -> None:
+        """Leave out single runs of the best choices; if none fits, bring the lowest down by moves of any kind."""
+        fitting = [c for c, r in self.pool.items() if r.peak_bytes <= budget]
+        fitting.sort(key=lambda c: (self.pool[c].added_s, self.pool[c].peak_bytes))
+        for choice in fitting[:6]:
+            descent = Descent(self.accountant, Limits(tries=tries))
+            self._keep(descent.trim(descent.read(self._row(choice)), budget, all_runs=True))
+        if fitting:
+            return
+        lowest = sorted(self.pool, key=lambda c: (self.pool[c].peak_bytes, self.pool[c].added_s))
+        for choice in lowest[:2]:
+            descent = Descent(self.accountant, Limits(floor=budget, tries=tries))
+            account = descent.lower(descent.read(self._row(choice)))
+            self._keep(account)
+            if account.peak <= budget:
+                return
+
+    def _row(self, choice: Choice) -> Row:
+        return Row.of(len(self.step.values), self.lazy.lists(choice))
+
+    def _keep(self, account: Account) -> None:
+        seconds = self.step.seconds
+        ops: list[int] = account.row.ops.tolist()
+        added_s = sum(seconds[o] for o in ops)
+        self.plans.append((Reading(account.peak, added_s), account.row.lists()))
+
+    def _answer(self, budget: int) -> Found:
+        """The best of all choices and plans for a budget; the lowest if none fits."""
+
+        def worth(r: Reading) -> tuple[int, float, int]:
+            return max(0, r.peak_bytes - budget), r.added_s, r.peak_bytes
+
+        choice = min(self.pool, key=lambda c: worth(self.pool[c]))
+        plan = min(self.plans, key=lambda p: worth(p[0]), default=None)
+        if plan is not None and worth(plan[0]) < worth(self.pool[choice]):
+            return self.found(plan[1], budget)
+        return self.found(self.lazy.lists(choice), budget)
 
     def _best_under(self, budget: int) -> Choice | None:
         fitting = [c for c, r in self.pool.items() if r.peak_bytes <= budget]
@@ -212,37 +259,31 @@ class Ground:
 
     def least_peak(self, max_slowdown: float, progress: Progress | None = None) -> Found:
         """The plan of least peak that makes the step at most `max_slowdown` slower: 0.2 is 20 % more time."""
-        report = progress or (lambda _: None)
+        report = progress or _silent
         limit = max_slowdown * self.step.total_seconds * (1 + 1e-12)
         self.read_slots(0, self.baseline_bytes, 100)
-        best = self._least_within(limit)
-        self.read_slots(0.85 * self.pool[best].peak_bytes, 1.05 * self.pool[best].peak_bytes, 60)
-        best = self._least_within(limit)
+        lowest = self.pool[self._near(limit)[0]].peak_bytes
+        self.read_slots(0.85 * lowest, 1.05 * lowest, 60)
         report(0.4)
-        refiner = Refiner(self.gauge, 0, self.tries)
-        near = [c for c, r in self.pool.items() if limit < r.added_s]
-        near.sort(key=lambda c: self.pool[c].added_s)
-        for candidate in near[:2]:  # quicker ones of the same peak may be within the limit
-            refiner.budget = self.pool[candidate].peak_bytes
-            reading, choice = refiner.improve(self.pool[candidate], candidate)
-            self.pool[choice] = reading
-            refiner.tries = self.tries
-        best = self._least_within(limit)
-        step = 0.02
-        while not refiner.is_over and step > 0.002 and self.pool[best].peak_bytes > self.least_bytes:
-            refiner.budget = max(self.least_bytes, int(self.pool[best].peak_bytes * (1 - step)))
-            reading, choice = refiner.squeeze(best, limit)
-            if reading.peak_bytes < self.pool[best].peak_bytes:
-                self.pool[choice] = reading
-                best = choice
-            else:
-                step /= 2
-        report(1.0)
-        return self.found(best, None)
+        starts = self._near(limit)[:4]
+        for k, choice in enumerate(starts):
+            descent = Descent(self.accountant, Limits(cost=limit, floor=self.least_bytes, tries=self.tries))
+            account = descent.read(self._row(choice))
+            account = descent.trim(account, account.peak)
+            if descent.is_allowed(account):
+                self._keep(descent.lower(account))
+            report(0.4 + 0.6 * (k + 1) / len(starts))
+        within = [(r.peak_bytes, r.added_s, lists) for r, lists in self.plans if r.added_s <= limit]
+        plan = min(within, key=lambda x: x[:2], default=None)
+        choice = min((c for c, r in self.pool.items() if r.added_s <= limit), key=lambda c: self.pool[c])
+        if plan is not None and plan[:2] < self.pool[choice]:
+            return self.found(plan[2], None)
+        return self.found(self.lazy.lists(choice), None)
 
-    def _least_within(self, limit_s: float) -> Choice:
-        within = [c for c, r in self.pool.items() if r.added_s <= limit_s]
-        return min(within, key=lambda c: (self.pool[c].peak_bytes, self.pool[c].added_s))
+    def _near(self, limit_s: float) -> list[Choice]:
+        """Choices within the limit, or a little above, where leaving out runs may bring them; lowest peak first."""
+        some = [c for c, r in self.pool.items() if r.added_s <= 1.15 * limit_s]
+        return sorted(some, key=lambda c: self.pool[c])
 
     # -- the answer ---------------------------------------------------------------------------------------------
 
@@ -254,33 +295,35 @@ class Ground:
             return inf
         return self.market.least_added_s(self.corners, budget)
 
-    def found(self, choice: Choice, budget: int | None) -> Found:
-        """The answer that a choice is."""
-        keep, runs = self.lazy.lists(choice)
-        reading = self.pool[choice]
-        least_s = self.least_s(reading.peak_bytes if budget is None else budget)
+    def found(self, lists: Lists, budget: int | None) -> Found:
+        """The answer that a plan is, with the simulator's figures."""
+        keep, runs = lists
+        timeline = simulate(self.step, lists)
+        least_s = self.least_s(timeline.peak_bytes if budget is None else budget)
         total = self.step.total_seconds
         return Found(
             keep=keep,
             runs=runs,
-            peak_bytes=reading.peak_bytes,
-            added_s=reading.added_s,
-            slowdown=reading.added_s / total if total else 0.0,
+            peak_bytes=timeline.peak_bytes,
+            added_s=timeline.added_s,
+            slowdown=timeline.added_s / total if total else 0.0,
             budget=budget,
             least_bytes=self.least_bytes,
-            least_s=least_s if isfinite(least_s) else inf,
+            least_s=least_s,
         )
+
+
+def _silent(_: float) -> None:
+    pass
 
 
 def least_time(step: Step, budget: int, progress: Progress | None = None) -> Found:
     """The plan of least added time with a peak of at most `budget` bytes above the start of the step."""
-    report = progress or (lambda _: None)
+    report = progress or _silent
     return Ground(step, lambda x: report(0.5 * x)).solve(budget, lambda x: report(0.5 + 0.5 * x))
 
 
 def least_peak(step: Step, max_slowdown: float, progress: Progress | None = None) -> Found:
     """The plan of least peak with at most `max_slowdown` (a fraction of the step's seconds) of added time."""
-    report = progress or (lambda _: None)
+    report = progress or _silent
     return Ground(step, lambda x: report(0.5 * x)).least_peak(max_slowdown, lambda x: report(0.5 + 0.5 * x))
-
-
