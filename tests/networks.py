@@ -90,7 +90,7 @@ def gpt2(batch: int = 4, layers: int = 6, length: int = 128, width: int = 128) -
     torch.manual_seed(0)
     config = GPT2Config(
         n_layer=layers, n_embd=width, n_head=4, vocab_size=512, n_positions=length,
-        resid_pdrop=0.1, embd_pdrop=0.1, attn_pdrop=0.1, use_cache=False,
+        resid_pdrop=0.1, embd_pdrop=0.1, attn_pdrop=0.1, use_cache=False, bos_token_id=0, eos_token_id=0,
     )  # fmt: skip
     ids = _ids(batch, length, 512)
     return Network(GPT2LMHeadModel(config).train(), (), {"input_ids": ids, "labels": ids})
