@@ -13,6 +13,7 @@ import torch
 import lowtide
 from lowtide.acting.loss import scalar_loss
 from lowtide.acting.meter import StorageMeter
+from lowtide.acting.workspace import Workspaces
 from lowtide.bench.models.network import Network
 from lowtide.errors import PlanError
 from lowtide.planning.plan import Plan
@@ -38,8 +39,12 @@ def tensors_of(network: Network) -> str:
 
 
 def traced(network: Network) -> Step:
-    """The network's step."""
-    return lowtide.trace(network.model, network.args, loss=network.loss)
+    """The network's step; for a network on the CPU with the scratch that its kernels take there, each measured in a
+    call of its own."""
+    if network.device != "cpu":
+        return lowtide.trace(network.model, network.args, loss=network.loss)
+    calls = Workspaces()
+    return calls.told(lowtide.trace(network.model, network.args, loss=network.loss, observe=calls))
 
 
 def peak_of(network: Network, step: Step, plan: Plan | None = None) -> int:

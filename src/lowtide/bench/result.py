@@ -28,7 +28,7 @@ class Table:
     def markdown(self) -> str:
         """The table as Markdown; its first column is text, the rest is aligned to the right."""
         body = [[_text(row.get(c)) for c in self.columns] for row in self.rows]
-        widths = [max(len(x) for x in column) for column in zip(self.columns, *body, strict=True)]
+        widths = [max(2, *map(len, column)) for column in zip(self.columns, *body, strict=True)]
         pad = [str.ljust, *[str.rjust] * (len(widths) - 1)]
 
         def line(cells: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from lowtide.bench import figures
 from lowtide.bench.models import RECIPES, Network
 from lowtide.bench.peaks import mb, peak_of, percent, tensors_of, traced
 from lowtide.bench.result import Experiment, Progress, Result, Row, Table
+from lowtide.errors import LowtideError
 from lowtide.planning.solve import solve
 
 if TYPE_CHECKING:
@@ -61,31 +62,27 @@ NOTES = (
     "most one recomputation per op. Weights are random; the loss is the sum of the output, or the model's own.",
     "tensors: 'fake, run and counted': the step is run on tensors without data, its storages are counted. 'fake, "
     "predicted': the trace's own peak, where such a run would use other kernels. 'real': run with data, peaks by "
-    "PyTorch's allocator, kernels' scratch included. predicted off %: the planned peak predicted from the trace, "
-    "against that run.",
+    "PyTorch's allocator, kernels' scratch included, which the plan knows, too. predicted off %: the "
+    "predicted planned peak against that run.",
     "bound: no plan that keeps or recomputes can be below it. size: side of the images, length of the sentences.",
     "inception_v4, seresnet50 and nasnetalarge are timm's, the rest torchvision's; cyclegan, gnmt and coca are written "
     "here after the papers, smaller than those models.",
 )
 
 
-def _row(network: Network, batch: int, size: int) -> dict[str, Any]:
+def _found(network: Network) -> dict[str, Any]:
     step = traced(network)
     plan = solve(step, "frontier").plan
     if plan is None:
         raise TypeError("frontier makes plans")
     peaks = [peak_of(network, step, p) for p in (None, plan)]
     return {
-        "net": network.name,
-        "batch": batch,
-        "size": size,
         "no plan": mb(peaks[0]),
         "planned": mb(peaks[1]),
         "of no plan %": percent(peaks[1], peaks[0]),
         "bound": mb(plan.lower_bound_bytes),
         "added FLOPs %": percent(plan.recompute_flops, step.total_flops),
         "predicted off %": None if network.device == "fake" else round(100 * (plan.peak_bytes / peaks[1] - 1), 2),
-        "tensors": tensors_of(network),
         "bytes": {"no_plan": peaks[0], "planned": peaks[1], "predicted": plan.peak_bytes},
     }
 
@@ -105,16 +102,22 @@ def run(quick: bool, progress: Progress) -> tuple[tuple[Table, ...], tuple[str, 
     work = _work(quick)
     total = sum(map(len, work))
     tables: list[list[Row]] = []
-    done = 0
+    notes: list[str] = list(NOTES)
     for part in work:
+        done = sum(map(len, tables))
         rows: list[Row] = []
         for name, batch, size, device in part:
-            progress(f"{name} {batch} x {size}", done / total)
-            rows.append(_row(RECIPES[name].make(batch, size, device), batch, size))
-            done += 1
+            progress(f"{name} {batch} x {size}", (done + len(rows)) / total)
+            network = RECIPES[name].make(batch, size, device)
+            row: dict[str, Any] = {"net": name, "batch": batch, "size": size, "tensors": tensors_of(network)}
+            try:
+                rows.append(row | _found(network))
+            except LowtideError as e:
+                rows.append(row | {"error": str(e)})
+                notes.append(f"{name}, batch {batch}, {row['tensors']}, did not run: {e}")
         tables.append(rows)
     titles = ("Models: peaks in MB", "Batch sizes: peaks in MB", "Image sizes at batch 16: peaks in MB")
-    return tuple(Table(t, COLUMNS, tuple(r)) for t, r in zip(titles, tables, strict=True)), NOTES
+    return tuple(Table(t, COLUMNS, tuple(r)) for t, r in zip(titles, tables, strict=True)), tuple(notes)
 
 
 def draw(result: Result) -> Figure:

@@ -31,13 +31,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
-    """Per experiment: its tables on stdout; JSON, Markdown and figure in the folder."""
+    """Per experiment: its tables on stdout; JSON, Markdown and figure in the folder. Exit status 1 if some network
+    could not be run under its plan."""
     wanted = chosen(args.only)
     _require_packages()
     folder = Path(args.output)
     folder.mkdir(parents=True, exist_ok=True)
     from lowtide.bench.thesis import EXPERIMENTS, conduct
 
+    failed = False
     for k, number in enumerate(wanted):
         experiment = EXPERIMENTS[number]
         with terminal.progress() as progress, warnings.catch_warnings():
@@ -55,7 +57,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         terminal.note(
             f"{number}: {wall:.0f} s ({processor:.0f} s of processor time), wrote {', '.join(map(str, paths))}"
         )
-    return 0
+        failed = failed or any("error" in row for table in result.tables for row in table.rows)
+    return 1 if failed else 0
 
 
 def chosen(only: str | None) -> list[str]:
