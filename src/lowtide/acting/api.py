@@ -7,21 +7,17 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from lowtide.acting.available import available_bytes
+from lowtide.acting.cost import device_at_hand, measured
 from lowtide.acting.trace import trace
 from lowtide.errors import InputError
+from lowtide.planning.allowance import allowance
+from lowtide.planning.cost import roofline
 from lowtide.planning.plan import Plan
+from lowtide.planning.simulate import simulate
 from lowtide.planning.solve import solve
+from lowtide.planning.solve.on_steps import Budget
 from lowtide.planning.step import Step
-
-
-def refuse_budget(budget: Any) -> None:
-    """Plans under a budget are not built yet.
-
-    Raises:
-        InputError: if a budget is given.
-    """
-    if budget is not None:
-        raise InputError(f"budget={budget!r}: plans under a budget are not there yet; leave it out for the least peak")
 
 
 def plan(
@@ -30,16 +26,25 @@ def plan(
     kwargs: Mapping[str, Any] | None = None,
     *,
     loss: Callable[[Any], Tensor] | None = None,
-    budget: Any = None,
+    budget: int | str | None = None,
+    budget_of: str = "total",
+    max_slowdown: float | None = None,
+    device: str | None = None,
     solver: Any = "auto",
     optimizer: Any = None,
     progress: Callable[[str, float], None] | None = None,
 ) -> Plan:
-    """The plan with the least peak memory for one training step.
+    """A plan for one training step: least peak memory, or least added time within a budget.
 
     Args:
         model_or_step: a module, traced here with the other arguments as `lowtide.trace` takes them, or a traced `Step`.
-        budget: not there yet.
+        budget: what the device has to give: bytes, `'10GiB'`, a share of the peak without a plan (`'60%'`), or `'auto'`
+            for what is free now less a margin of 8 %. The plan of least added time whose peak is within it.
+        budget_of: `'total'`: everything counts, parameters and optimizer state, too; `'step'`: above the step's start.
+        max_slowdown: the plan of least peak that adds at most this fraction of the step's time.
+        device: what time is reckoned for: a name from `lowtide.planning.cost.DEVICES`, or `'measured'` to measure each
+            kind of op here first. By default the step's own costs if it has some, else the CUDA device of this
+            machine, or an A100.
         solver: a name from `lowtide solvers`, or a solver object.
         progress: called with a word and a fraction in [0, 1].
 
@@ -47,17 +52,56 @@ def plan(
         A plan that was checked and simulated, never with a higher peak than no plan.
 
     Raises:
-        InputError, TraceError: if the step cannot be traced or the solver is unknown.
+        InputError, TraceError: if the step cannot be traced, the solver or the device is unknown, or nothing fits the
+            budget; then the message has the least peak and what would help.
     """
-    refuse_budget(budget)
+    if budget is not None and max_slowdown is not None:
+        raise InputError(f"budget={budget!r} and max_slowdown={max_slowdown!r}: limit memory or time, not both")
+    if max_slowdown is not None and solver not in ("auto", "budget"):
+        raise InputError(
+            f"max_slowdown={max_slowdown!r} is for solver='budget', not {solver!r}: give it to that solver"
+        )
+    chosen = Budget(max_slowdown=max_slowdown) if max_slowdown is not None else solver
+    timed = budget is not None or max_slowdown is not None or device is not None
+    step = _step(model_or_step, args, kwargs, loss, optimizer, device, timed, progress)
+    limit = None
+    if budget is not None:
+        available = available_bytes(step.meta.get("device", "cpu")) if _is_auto(budget) else None
+        limit = allowance(step, simulate(step).peak_bytes, budget, budget_of, available)
+    report = progress or (lambda *_: None)
+    report("plan", 0.0)
+    solution = solve(step, solver=chosen, budget=limit, progress=lambda f: report("plan", f))
+    if solution.plan is None:
+        raise InputError(f"solver {solver!r} makes no plan for a step")
+    if limit is not None and solution.plan.peak_bytes > limit:
+        raise InputError(f"no plan for budget={budget!r}: {solution.plan.status}")
+    report("plan", 1.0)
+    return solution.plan
+
+
+def _is_auto(budget: Any) -> bool:
+    return isinstance(budget, str) and budget.strip().lower() == "auto"
+
+
+def _step(
+    model_or_step: nn.Module | Step,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    loss: Callable[[Any], Tensor] | None,
+    optimizer: Any,
+    device: str | None,
+    timed: bool,
+    progress: Callable[[str, float], None] | None,
+) -> Step:
+    """The step to plan, with costs if time matters."""
+    if device == "measured":
+        if isinstance(model_or_step, Step):
+            raise InputError("device='measured' needs the model, to see what its ops are called with: not a Step")
+        return measured(model_or_step, args, kwargs, loss=loss, optimizer=optimizer, progress=progress)
     if isinstance(model_or_step, Step):
         step = model_or_step
     else:
         step = trace(model_or_step, args, kwargs, loss=loss, optimizer=optimizer, progress=progress)
-    report = progress or (lambda *_: None)
-    report("plan", 0.0)
-    solution = solve(step, solver=solver, progress=lambda f: report("plan", f))
-    if solution.plan is None:
-        raise InputError(f"solver {solver!r} makes no plan for a step")
-    report("plan", 1.0)
-    return solution.plan
+    if device is not None:
+        return roofline(step, device)
+    return roofline(step, device_at_hand()) if timed and not step.seconds else step

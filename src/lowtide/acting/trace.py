@@ -539,7 +539,8 @@ def trace(
             from a list of parameters, or the name of a `torch.optim` class.
         progress: called with a word and a fraction in [0, 1].
         observe: called with (op, args, kwargs, output) for each op of the step, in order; the tensors are fake, and
-            must not be held.
+            must not be held. If it has a method `begin`, that is called before the first op, and again if the step
+            has to be run for real.
 
     Returns:
         The step. All its bytes are exact sizes of storages; kernels' own workspace is not in it.
@@ -558,7 +559,7 @@ def trace(
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     fakes = _Fakes(mode)
     try:
-        step = _run(model, args, kwargs, loss, optimizer, Recorder(mode, fakes), mode, fakes)
+        step = _run(model, args, kwargs, loss, optimizer, _recorder(mode, fakes, observe), mode, fakes)
     except (DataDependentOutputException, DynamicOutputShapeException, TraceError) as e:
         looks = not isinstance(e, TraceError)
         reason = f"the step looks at values ({e.func})" if looks else str(e)  # pyright: ignore[reportAttributeAccessIssue]
@@ -568,11 +569,23 @@ def trace(
             raise TraceError(
                 f"{reason}, which tensors on 'meta' do not have: build the model and its inputs on a real device"
             ) from e
-        step = _run(model, args, kwargs, loss, optimizer, Recorder(None, None), None, _Copies(None))
+        step = _run(model, args, kwargs, loss, optimizer, _recorder(None, None, observe), None, _Copies(None))
         step.meta["real"] = reason
     step.meta["trace_s"] = round(time.perf_counter() - started, 3)
     report("trace", 1.0)
     return step
+
+
+def _recorder(
+    mode: FakeTensorMode | None, convert: Callable[[Tensor], Tensor] | None, observe: Observer | None
+) -> Recorder:
+    """A recorder whose ops `observe` sees. A step that must be run for real after all begins anew."""
+    recorder = Recorder(mode, convert)
+    recorder.observe = observe
+    begin = getattr(observe, "begin", None)
+    if begin is not None:
+        begin()
+    return recorder
 
 
 def _run(

@@ -114,6 +114,10 @@ class Workspaces:
     def __init__(self) -> None:
         self.calls: list[Call | None] = []
 
+    def begin(self) -> None:
+        """A trace begins."""
+        self.calls.clear()
+
     def __call__(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         self.calls.append(call_of(func, args, kwargs))
 

@@ -7,6 +7,7 @@ kernels are seen to reach; what matters to a plan is how ops compare. `acting.co
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -131,15 +132,18 @@ def device_named(name: str) -> Device:
     key = name.strip().lower()
     if key in DEVICES:
         return DEVICES[key]
-    words = key.replace("-", " ").split()
-    joined = "".join(words)
     for known in sorted(DEVICES, key=len, reverse=True):
-        plain = known.replace("-", "")
-        if known in words or (len(plain) > 3 and plain in joined):
+        if re.search(_pattern(known), key):
             return DEVICES[known]
     close = get_close_matches(key, DEVICES, 1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     raise InputError(f"unknown device {name!r}: {hint}choose from {', '.join(DEVICES)}")
+
+
+def _pattern(name: str) -> str:
+    """What finds `rtx4090` in `NVIDIA GeForce RTX 4090`, and `a100-40gb` in `NVIDIA A100-SXM4-40GB`."""
+    parts = [re.sub(r"(?<=rtx)(?=[0-9])", "[ -]?", part) for part in name.split("-")]
+    return ".*".join(rf"\b{part}\b" for part in parts)
 
 
 def traffic_of(step: Step, op: Op) -> int:
@@ -150,7 +154,7 @@ def traffic_of(step: Step, op: Op) -> int:
 
 
 def roofline(step: Step, device: Device | str) -> Step:
-    """`step` with the seconds that each op would take on `device`; measured workspace, if any, is left out.
+    """`step` with the seconds that each op would take on `device`.
 
     Raises:
         InputError: if there is no device of that name.
@@ -158,4 +162,4 @@ def roofline(step: Step, device: Device | str) -> Step:
     d = device_named(device) if isinstance(device, str) else device
     seconds = tuple(d.seconds(op, traffic_of(step, op)) for op in step.ops)
     meta = {**step.meta, "costs": f"roofline of {d.name}"}
-    return replace(step, seconds=seconds, workspace_bytes=(), meta=meta)
+    return replace(step, seconds=seconds, meta=meta)

@@ -99,6 +99,9 @@ def _work(plan: Plan) -> str:
     if step.forward_flops:
         text += f": {format_percent(plan.recompute_flops / step.forward_flops)} of the forward pass"
         text += f", {format_percent(plan.recompute_flops / step.total_flops)} of the step"
+    if step.seconds:
+        text += f"; {format_seconds(plan.added_s)}, {format_percent(plan.slowdown)} more time"
+        text += f" ({step.meta['costs']})" if step.meta.get("costs") else ""
     return text
 
 

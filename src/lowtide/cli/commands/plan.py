@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from lowtide.cli.model_arguments import Call, add_model_arguments, load_call, running
 from lowtide.cli.terminal import Report, Terminal
-from lowtide.errors import InputError, TraceError
+from lowtide.errors import TraceError
 from lowtide.units import format_bytes
 
 if TYPE_CHECKING:
     from lowtide.planning.plan import Plan
 
-SUMMARY = "find the plan with the least peak memory for a model's training step"
+SUMMARY = "find the plan with the least peak memory, or with the least added time within a budget, for a training step"
 EXAMPLES = [
     "lowtide plan torchvision:resnet50 --input 64x3x224x224",
+    "lowtide plan torchvision:resnet50 --input 64x3x224x224 --budget 4GiB --device rtx4090",
     "lowtide plan hf:gpt2 --set n_layer=4 --input 8x512 --optimizer adamw -o plan.json",
     "lowtide plan my_model.py:make --set width=256 --input 32x256 --json",
 ]
@@ -25,18 +26,39 @@ EXAMPLES = [
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     add_model_arguments(parser)
-    parser.add_argument("--budget", metavar="SIZE", help="least added time under this much memory (not available yet)")
+    add_budget_arguments(parser)
     parser.add_argument("--solver", default="auto", metavar="NAME", help="who plans; lowtide solvers lists them")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the plan to a file that lowtide.load reads")
     parser.add_argument("--json", action="store_true", help="print the plan's numbers as JSON")
 
 
+def add_budget_arguments(parser: argparse.ArgumentParser) -> None:
+    """`--budget --budget-of --max-slowdown --device`."""
+    group = parser.add_argument_group("memory and time")
+    group.add_argument(
+        "--budget",
+        metavar="SIZE",
+        help="least added time within this much memory: 10GiB, 60%% of the peak without a plan, or auto (what is free)",
+    )
+    group.add_argument(
+        "--budget-of",
+        choices=("total", "step"),
+        default="total",
+        help="whether the budget is for everything, parameters and optimizer state, too (default), or counts above "
+        "what is there before the step",
+    )
+    group.add_argument(
+        "--max-slowdown", type=float, metavar="SHARE", help="least peak at this much more time at most: 0.2 is 20 %%"
+    )
+    group.add_argument(
+        "--device",
+        metavar="NAME",
+        help="what time is reckoned for: a100, h100, rtx4090, t4, cpu, ..., or measured, to time each kind of op here",
+    )
+
+
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Plan, save, print."""
-    if args.budget is not None:
-        raise InputError(
-            f"--budget {args.budget} is not available yet: leave it out to get the plan with the least peak"
-        )
     with terminal.progress() as progress:
         plan = _plan(args, terminal, progress)
     if args.output is not None:
@@ -78,6 +100,10 @@ def plan_call(call: Call, args: argparse.Namespace, progress: Report | None) -> 
             call.args,
             call.kwargs,
             loss=call.loaded.loss,
+            budget=getattr(args, "budget", None),
+            budget_of=getattr(args, "budget_of", "total"),
+            max_slowdown=getattr(args, "max_slowdown", None),
+            device=getattr(args, "device", None),
             solver=getattr(args, "solver", "auto"),
             optimizer=args.optimizer,
             progress=progress,

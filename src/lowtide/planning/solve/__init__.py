@@ -20,7 +20,7 @@ from lowtide.planning.solve.greedy import Greedy
 from lowtide.planning.solve.keep_all import KeepAll
 from lowtide.planning.solve.linear import Linear
 from lowtide.planning.solve.lower_sets import LowerSets
-from lowtide.planning.solve.on_steps import Deep, Frontier
+from lowtide.planning.solve.on_steps import Budget, Deep, Frontier
 from lowtide.planning.solve.quadratic import Quadratic
 from lowtide.planning.solve.revolve import Revolve
 from lowtide.planning.solve.rotor import Rotor
@@ -34,6 +34,7 @@ SOLVERS: dict[str, Solver] = {
     s.name: s
     for s in (
         Deep(),
+        Budget(),
         Frontier(),
         Linear(),
         Quadratic(),
@@ -82,15 +83,15 @@ def solve(
     limit = None if budget is None else parse_bytes(budget)
     if not isinstance(solver, (str, Solver)):
         return _given(problem, solver, limit)
-    chosen = solver_named(pick(problem) if solver == "auto" else solver) if isinstance(solver, str) else solver
+    chosen = solver_named(pick(problem, limit) if solver == "auto" else solver) if isinstance(solver, str) else solver
     start = perf_counter()
     solution = chosen.solve(problem, limit, progress)
     return replace(solution, stats={**solution.stats, "seconds": perf_counter() - start})
 
 
-def pick(problem: Any) -> str:
+def pick(problem: Any, budget: int | None = None) -> str:
     """The name of the solver that `'auto'` takes for `problem`: the best for its kind, `'linear'` for a chain,
-    `'deep'` for a step, and `'lower_sets'` for a graph.
+    `'deep'` for a step, `'budget'` if it is to fit one, and `'lower_sets'` for a graph.
 
     Raises:
         InputError: if it is something else.
@@ -98,7 +99,7 @@ def pick(problem: Any) -> str:
     if isinstance(problem, Chain):
         return "linear"
     if isinstance(problem, Step):
-        return "deep"
+        return "deep" if budget is None else "budget"
     if isinstance(problem, Graph):
         return "lower_sets"
     raise InputError(f"no solver takes {type(problem).__name__}: give a Chain, a Step or a Graph")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from lowtide.errors import InputError
+from lowtide.planning.solve.budget import Ground
 from lowtide.planning.solve.deep import deep
 from lowtide.planning.solve.frontier import search
 from lowtide.planning.solve.solution import Solution, Status, of_lists
@@ -73,3 +74,53 @@ class Deep(Solver):
         status = Status.LEAST_OF_ALL if found.peak_bytes <= found.least_bytes else Status.SEARCHED
         stats = {"tries": found.tries}
         return of_lists(self.name, problem, (found.keep, found.runs), status, budget, stats, said=found.status)
+
+
+@dataclass(frozen=True)
+class Budget(Solver):
+    """Least added time of a traced step with its peak under a budget; least peak within a limit on added time.
+
+    Idea: rotor's recursion on op-level frontiers, each stretch between cuts with a choice of what it keeps and holds
+    (corners of cheapest cuts at rising prices of memory); then single values are given up, kept or exchanged, and
+    single runs left out. Prices of memory at every moment give a lower bound on the time of all plans.
+    Complexity: O(c^2 r s) for c cuts, r regimes, s slots of memory, in numpy, then some thousand plans are counted:
+    about ten seconds for 1,000 ops.
+    Reference: Beaumont et al., Optimal checkpointing for heterogeneous chains, 2019 (arXiv 1911.13214), for the
+    recursion; the regimes, the bound and the searches are our own.
+    Assumes: nothing; a plan is proven to be best only where it meets the bound. A step without costs is planned for
+    one device (`lowtide.planning.solve.budget.DEFAULT_DEVICE`).
+    Use it: whenever there is a budget, and to trade time for memory.
+
+    Attributes:
+        max_slowdown: without a budget, added time allowed, as a fraction of the plain step's.
+        tries: plans that may be counted for a budget; None: as many as take some seconds.
+    """
+
+    name: ClassVar[str] = "budget"
+    max_slowdown: float = field(default=0.34, kw_only=True)
+    tries: int | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not self.max_slowdown >= 0:
+            raise InputError(f"max_slowdown must be at least 0, not {self.max_slowdown!r}")
+
+    def solve(self, problem: Any, budget: int | None = None, progress: Progress | None = None) -> Solution:
+        if not isinstance(problem, Step):
+            raise InputError(f"solver {self.name!r} takes a Step, not {type(problem).__name__}")
+        report = progress or _silent
+        ground = Ground(problem, lambda x: report(0.4 * x))
+
+        def rest(x: float) -> None:
+            report(0.4 + 0.6 * x)
+
+        if budget is None:
+            found = ground.least_peak(self.max_slowdown, rest)
+        else:
+            found = ground.solve(budget, rest, self.tries)
+        status = Status.SEARCHED if budget is None else Status.LEAST_COST
+        stats = {"least_added_s": found.least_s, "read": len(ground.pool)}
+        return of_lists(self.name, ground.step, (found.keep, found.runs), status, budget, stats, said=found.status)
+
+
+def _silent(_: float) -> None:
+    pass
