@@ -54,14 +54,16 @@ class Descent:
         deadline = self.limits.deadline
         return self.tries >= self.limits.tries or (deadline is not None and perf_counter() > deadline)
 
-    def lower(self, start: Account, report: Callable[[Account], None] | None = None) -> Account:
-        """The best found from `start`, which must keep to the limits; never higher.
+    def lower(self, start: Account, pace: float = 0.04, report: Callable[[Account], None] | None = None) -> Account:
+        """The lowest that one descent from `start` comes to, within the limits or not if `start` is not.
 
         Args:
-            report: called with each plan that is better than all before.
+            pace: how far below the last peak each round aims at first, as a fraction. Where a descent ends depends
+                on its pace and start, and hardly on anything else: several cost little and help.
+            report: called with each plan that is lower than those before.
         """
         best = self.trim(start, start.peak)
-        shrink = 0.04
+        shrink = pace
         while shrink > 0.001 and not self.is_over and best.peak > self.limits.floor:
             aim = max(int(best.peak * (1 - shrink)), self.limits.floor)
             found = self._round(best, aim)
@@ -71,7 +73,7 @@ class Descent:
             best = found
             if report is not None:
                 report(best)
-        return self.trim(best, best.peak, all_runs=True)
+        return best
 
     def _round(self, best: Account, aim: int) -> Account | None:
         found = self.squeeze(best, aim, 1.3 * self.limits.cost)

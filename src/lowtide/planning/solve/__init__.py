@@ -20,7 +20,7 @@ from lowtide.planning.solve.greedy import Greedy
 from lowtide.planning.solve.keep_all import KeepAll
 from lowtide.planning.solve.linear import Linear
 from lowtide.planning.solve.lower_sets import LowerSets
-from lowtide.planning.solve.on_steps import Budget, Deep, Frontier
+from lowtide.planning.solve.on_steps import Budget, Deep, Exact, Frontier
 from lowtide.planning.solve.quadratic import Quadratic
 from lowtide.planning.solve.revolve import Revolve
 from lowtide.planning.solve.rotor import Rotor
@@ -36,6 +36,7 @@ SOLVERS: dict[str, Solver] = {
         Deep(),
         Budget(),
         Frontier(),
+        Exact(),
         Linear(),
         Quadratic(),
         Cubic(),

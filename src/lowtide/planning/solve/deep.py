@@ -1,13 +1,13 @@
 """deep: the least peak that can be found within a limit on added work, any op run again any number of times.
 
 It starts from the best cuts of the thesis' class (`frontier`), with runs put off until something wants them (`demand`),
-and goes down from there by single-value moves (`descent`). FLOPs count as added work, or seconds where the step has
-costs; without seconds, ops without FLOPs are free.
+and goes down from there by single-value moves (`descent`), some times over at different paces. FLOPs count as added
+work, or seconds where the step has costs; without seconds, ops without FLOPs are free.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -17,12 +17,15 @@ from lowtide.planning.demand import on_demand
 from lowtide.planning.descent import Descent, Limits
 from lowtide.planning.frontiers import Frontiers
 from lowtide.planning.simulate import keep_all, simulate
+from lowtide.planning.solve.frontier import Found as Cuts
 from lowtide.planning.solve.frontier import search as search_cuts
 from lowtide.planning.step import Step
 from lowtide.units import format_percent
 
 Lists = tuple[frozenset[int], Mapping[int, tuple[int, ...]]]
 Progress = Callable[[float], None]
+
+_SMALL = 64  # ops of forward
 
 
 @dataclass(frozen=True)
@@ -88,16 +91,58 @@ def deep(
         deadline=deadline,
     )
     descent = Descent(accountant, limits)
-    starts: list[Lists] = [on_demand(fronts, cuts.keep), (cuts.keep, cuts.runs), (keep_all(step), {})]
-    accounts = [descent.read(Row.of(len(step.values), lists)) for lists in starts]
-    start = min((a for a in accounts if descent.is_allowed(a)), key=lambda a: (a.peak, a.cost))
+    best = accountant.account(Row.of(len(step.values), (keep_all(step), {})))
+    highest = best.peak
 
     def better(a: Account) -> None:
-        report(0.3 + 0.7 * (start.peak - a.peak) / max(1, start.peak - floor))
+        nonlocal best
+        if descent.is_allowed(a) and (a.peak, a.cost) < (best.peak, best.cost):
+            best = a
+        report(0.3 + 0.7 * (highest - best.peak) / max(1, highest - floor))
 
-    found = descent.lower(start, better)
+    for start, pace in _starts(fronts, descent, cuts):
+        better(start)
+        better(descent.lower(start, pace, better))
+        if descent.is_over or best.peak <= floor:
+            break
+    if fronts.n <= _SMALL and best.peak > floor:
+        _climb(descent, _nothing_held(fronts, descent), floor, best.peak, better)
+    best = descent.trim(best, best.peak, all_runs=True)
     report(1.0)
-    return _found(step, found, baseline, floor, unit, descent.tries)
+    return _found(step, best, baseline, floor, unit, descent.tries)
+
+
+def _starts(fronts: Frontiers, descent: Descent, cuts: Cuts) -> Iterator[tuple[Account, float]]:
+    """Where descents start, and how fast they go: the most promising first."""
+    n = len(fronts.step.values)
+    put_off = descent.read(Row.of(n, on_demand(fronts, cuts.keep)))
+    for pace in (0.04, 0.01, 0.02):
+        yield put_off, pace
+    yield descent.read(Row.of(n, (cuts.keep, cuts.runs))), 0.04
+    if fronts.n <= _SMALL:
+        yield _nothing_held(fronts, descent), 0.04
+        yield descent.read(Row.of(n, on_demand(fronts, ()))), 0.04
+
+
+def _nothing_held(fronts: Frontiers, descent: Descent) -> Account:
+    """Nothing is kept, and what is made again goes at once: little memory, and work that grows with the square of the
+    length."""
+    never = dict.fromkeys(fronts.facts, fronts.step.n_moments)
+    return descent.read(Row.of(len(fronts.step.values), on_demand(fronts, (), never)))
+
+
+def _climb(descent: Descent, start: Account, low: int, high: int, better: Callable[[Account], None]) -> None:
+    """From a plan of much work up: the least room in which holding values brings the work within the limits, by
+    bisection."""
+    low, high = max(low, start.peak), high - 1
+    while low <= high and not descent.is_over:
+        room = (low + high) // 2
+        a = descent.trim(start, room)
+        if descent.is_allowed(a):
+            better(a)
+            high = a.peak - 1
+        else:
+            low = room + 1
 
 
 def _silent(_: float) -> None:

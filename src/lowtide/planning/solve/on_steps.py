@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from lowtide.errors import InputError
 from lowtide.planning.solve.budget import Ground
 from lowtide.planning.solve.deep import deep
+from lowtide.planning.solve.exact import exact
 from lowtide.planning.solve.frontier import search
 from lowtide.planning.solve.solution import Solution, Status, of_lists
 from lowtide.planning.solve.solver import Progress, Solver
@@ -124,3 +125,43 @@ class Budget(Solver):
 
 def _silent(_: float) -> None:
     pass
+
+
+@dataclass(frozen=True)
+class Exact(Solver):
+    """Least peak of a small traced step, proven, if any op runs again a few times at most.
+
+    Idea: a constraint program in which runs hold what they write over intervals, solved by CP-SAT.
+    Complexity: exponential; steps of some 30 ops in seconds, of 60 in minutes. Needs OR-tools.
+    Reference: Bartan et al. 2023, Moccasin (arXiv:2304.14463), with the peak as the objective.
+    Assumes: no op runs twice before the same unpack; beyond `runs`, more runs could still be better.
+    Use it: to see how far the other solvers are from the best, or for a small step that is worth it.
+
+    Attributes:
+        runs: how often any op may run again.
+        max_slowdown: added work allowed, as a fraction of the plain step's FLOPs; None: any.
+        seconds: time for the solver; without a proof by then, the best plan so far.
+    """
+
+    name: ClassVar[str] = "exact"
+    exact: ClassVar[bool] = True
+    runs: int = field(default=2, kw_only=True)
+    max_slowdown: float | None = field(default=None, kw_only=True)
+    seconds: float = field(default=60.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.runs < 1:
+            raise InputError(f"runs must be at least 1, not {self.runs!r}")
+
+    def solve(self, problem: Any, budget: int | None = None, progress: Progress | None = None) -> Solution:
+        if not isinstance(problem, Step):
+            raise InputError(f"solver {self.name!r} takes a Step, not {type(problem).__name__}")
+        proof = exact(problem, self.runs, self.max_slowdown, self.seconds)
+        found = proof.found
+        status = Status.SEARCHED
+        if found.peak_bytes <= found.least_bytes:
+            status = Status.LEAST_OF_ALL
+        elif proof.is_optimal:
+            status = Status.LEAST_PEAK
+        said = f"least peak with at most {self.runs} runs of any op, proven" if proof.is_optimal else found.status
+        return of_lists(self.name, problem, (found.keep, found.runs), status, budget, said=said)
