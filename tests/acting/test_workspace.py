@@ -148,3 +148,5 @@ def test_a_step_is_told() -> None:
     assert told.workspace_bytes[0] == 0
     assert told.base_bytes == told.workspace_bytes
     assert told.digest == step.digest
+    calls.begin()
+    assert calls.calls == []
