@@ -313,6 +313,18 @@ def test_a_plan_made_with_an_optimizer_counts_its_step(net: Net, monkeypatch: py
     assert counted.baseline_peak_bytes > plain
 
 
+@pytest.mark.parametrize("optimizer", [None, "adamw"])
+def test_makes_a_plan_that_says_what_is_measured(optimizer: str | None) -> None:
+    """Nothing replaced here: traced, planned with the kernels' scratch, and run."""
+    blocks = (m for _ in range(4) for m in (nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()))
+    model = nn.Sequential(*blocks, nn.Flatten(), nn.Linear(8 * 32 * 32, 4), nn.Dropout())
+    found = verify(model, (torch.randn(16, 8, 32, 32),), optimizer=optimizer, steps=2)
+    assert found.ok
+    assert found.peak_bytes < found.baseline_peak_bytes
+    assert found.predicted_peak_bytes == pytest.approx(found.peak_bytes, rel=0.01)
+    assert found.predicted_baseline_peak_bytes == pytest.approx(found.baseline_peak_bytes, rel=0.01)
+
+
 def test_refuses_what_cannot_be_run(net: Net) -> None:
     with pytest.raises(InputError, match="'meta'"):
         verify(nn.Linear(2, 2, device="meta"), (torch.ones(1, 2),), plan=no_plan())

@@ -20,6 +20,7 @@ from lowtide.acting.measure import measure
 from lowtide.acting.optimizer import by_name
 from lowtide.acting.sandbox import map_tensors, preserved_rng, tensors_of
 from lowtide.acting.state import State, seed_everything
+from lowtide.acting.workspace import Workspaces
 from lowtide.errors import InputError
 from lowtide.planning.plan import Plan
 from lowtide.planning.step import Phase
@@ -129,7 +130,8 @@ def verify(
         model: a module with real parameters, not on `meta`.
         args, kwargs: what it is called with.
         loss: output -> tensor with one element; see `lowtide.trace` for the default.
-        plan: a plan for this step. By default `lowtide.plan` makes one.
+        plan: a plan for this step. By default the one of least peak, kernels' scratch included: measured on the CPU,
+            see `workspace`; on CUDA it is not known.
         steps: how many training steps to run each way. Without an optimizer gradients add up over them.
         optimizer: an optimizer over the model's parameters, a callable that makes one from a list of parameters, or
             the name of a `torch.optim` class. Its step counts for the peak if the plan was made with one too.
@@ -145,9 +147,7 @@ def verify(
         if t.device.type == "meta":
             raise InputError("verify runs the model for real, and this one has tensors on 'meta': build it on a device")
     if plan is None:
-        from lowtide.acting.api import plan as make_plan
-
-        plan = make_plan(model, args, kwargs, loss=loss, optimizer=optimizer)
+        plan = _planned(model, args, kwargs, loss, optimizer)
     leaves: tuple[tuple[Any, ...], dict[str, Any]] = map_tensors((args, kwargs), _leaf)
     runner = _Runner(model, *leaves, loss, optimizer, steps, seed, counts_optimizer=_has_optimizer(plan))
     with preserved_rng():
@@ -178,6 +178,14 @@ def verify(
         recompute_ops=plan.recompute_ops,
         recompute_flops=plan.recompute_flops,
     )
+
+
+def _planned(model: nn.Module, args: Any, kwargs: Any, loss: Loss | None, optimizer: Any) -> Plan:
+    from lowtide.acting.api import plan
+    from lowtide.acting.trace import trace
+
+    calls = Workspaces()
+    return plan(calls.told(trace(model, args, kwargs, loss=loss, optimizer=optimizer, observe=calls)))
 
 
 def _leaf(t: Tensor) -> Tensor:
