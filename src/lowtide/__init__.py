@@ -19,12 +19,15 @@ from lowtide.planning.reduce import lift, reduce
 from lowtide.planning.simulate import Timeline, simulate
 from lowtide.planning.solve import SOLVERS, Solution, solve
 from lowtide.planning.step import Category, Step
+from lowtide.planning.tradeoff import Curve
 
 if TYPE_CHECKING:
     from lowtide.acting.api import plan
     from lowtide.acting.apply import apply, checkpoint, remat
+    from lowtide.acting.fit import Fit, fit
     from lowtide.acting.measure import Measurement, measure
     from lowtide.acting.trace import trace
+    from lowtide.acting.tradeoff import tradeoff
     from lowtide.acting.verify import Verdict, verify
 
 __version__ = "0.1.0"
@@ -37,6 +40,9 @@ _LAZY = {
     "checkpoint": "lowtide.acting.apply",
     "measure": "lowtide.acting.measure",
     "Measurement": "lowtide.acting.measure",
+    "tradeoff": "lowtide.acting.tradeoff",
+    "fit": "lowtide.acting.fit",
+    "Fit": "lowtide.acting.fit",
     "verify": "lowtide.acting.verify",
     "Verdict": "lowtide.acting.verify",
 }
@@ -45,6 +51,8 @@ __all__ = [
     "SOLVERS",
     "Category",
     "Chain",
+    "Curve",
+    "Fit",
     "Graph",
     "InputError",
     "LowtideError",
@@ -62,6 +70,7 @@ __all__ = [
     "chain",
     "check",
     "checkpoint",
+    "fit",
     "lift",
     "load",
     "measure",
@@ -71,6 +80,7 @@ __all__ = [
     "simulate",
     "solve",
     "trace",
+    "tradeoff",
     "verify",
 ]
 

@@ -63,7 +63,7 @@ def plan(
         )
     chosen = Budget(max_slowdown=max_slowdown) if max_slowdown is not None else solver
     timed = budget is not None or max_slowdown is not None or device is not None
-    step = _step(model_or_step, args, kwargs, loss, optimizer, device, timed, progress)
+    step = costed_step(model_or_step, args, kwargs, loss, optimizer, device, timed, progress)
     limit = None
     if budget is not None:
         available = available_bytes(step.meta.get("device", "cpu")) if _is_auto(budget) else None
@@ -83,7 +83,7 @@ def _is_auto(budget: Any) -> bool:
     return isinstance(budget, str) and budget.strip().lower() == "auto"
 
 
-def _step(
+def costed_step(
     model_or_step: nn.Module | Step,
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None,

@@ -213,7 +213,7 @@ def measured(
     Raises:
         TraceError, InputError: as `trace`; if the device cannot be measured.
     """
-    where = _device(device)
+    where = device_of(device)
     kinds = Kinds()
     step = trace(model, args, kwargs, loss=loss, optimizer=optimizer, progress=progress, observe=kinds)
     return costed(step, kinds, where, Cache(cache or cache_path(where)), progress)
@@ -269,7 +269,7 @@ def _roofline_of(device: torch.device) -> Device:
         return DEVICES["a100" if device.type == "cuda" else "cpu"]
 
 
-def _device(device: str | torch.device | None) -> torch.device:
+def device_of(device: str | torch.device | None) -> torch.device:
     if device is None:
         return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
     try:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lowtide.cli.model_arguments import Call, add_model_arguments, load_call, running
 from lowtide.cli.terminal import Report, Terminal
@@ -13,6 +14,8 @@ from lowtide.units import format_bytes
 
 if TYPE_CHECKING:
     from lowtide.planning.plan import Plan
+
+T = TypeVar("T")
 
 SUMMARY = "find the plan with the least peak memory, or with the least added time within a budget, for a training step"
 EXAMPLES = [
@@ -60,7 +63,7 @@ def add_budget_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Plan, save, print."""
     with terminal.progress() as progress:
-        plan = _plan(args, terminal, progress)
+        plan = with_values(args, terminal, lambda call: plan_call(call, args, progress))
     if args.output is not None:
         plan.save(args.output)
         terminal.note(f"wrote {args.output}")
@@ -71,10 +74,11 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     return 0
 
 
-def _plan(args: argparse.Namespace, terminal: Terminal, progress: Report | None) -> Plan:
+def with_values(args: argparse.Namespace, terminal: Terminal, work: Callable[[Call], T]) -> T:
+    """`work` on the step that the arguments name, built on `meta`; once more on the CPU if it looks at values."""
     call = load_call(args, "meta")
     try:
-        return plan_call(call, args, progress)
+        return work(call)
     except TraceError as e:
         if not _reads_values(e):
             raise
@@ -87,7 +91,7 @@ def _plan(args: argparse.Namespace, terminal: Terminal, progress: Report | None)
         terminal.note(
             f"{call.title} looks at values in its forward pass: it is run once for real on the CPU to trace it"
         )
-    return plan_call(load_call(args, "cpu"), args, progress)
+    return work(load_call(args, "cpu"))
 
 
 def plan_call(call: Call, args: argparse.Namespace, progress: Report | None) -> Plan:

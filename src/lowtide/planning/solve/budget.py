@@ -32,7 +32,7 @@ from lowtide.planning.simulate import simulate
 from lowtide.planning.solve.frontier import frontier
 from lowtide.planning.step import Step
 from lowtide.planning.stretches import Stretches, pairs
-from lowtide.units import format_bytes, format_seconds
+from lowtide.units import format_bytes, format_percent, format_seconds
 
 Progress = Callable[[float], None]
 
@@ -82,12 +82,16 @@ class Found:
                 f"infeasible: {why}, the budget leaves {format_bytes(self.budget)} for the step; "
                 "raise it, or make the batch smaller"
             )
+        if self.budget is None:
+            if self.peak_bytes <= self.least_bytes:
+                return "least peak there is, proven: it is the lower bound of all plans"
+            gap = format_percent(self.peak_bytes / self.least_bytes - 1) if self.least_bytes else "more"
+            return f"a plan that was searched for, at most {gap} above the least peak there is"
         if self.added_s <= self.least_s * (1 + 1e-9) + 1e-15:
             return "least added time of all plans within the budget, proven"
-        gap = self.added_s - self.least_s
         return (
             f"feasible; any plan within the budget adds at least {format_seconds(self.least_s)}, "
-            f"this one {format_seconds(gap)} more"
+            f"this one {format_seconds(self.added_s - self.least_s)} more"
         )
 
 
@@ -99,9 +103,11 @@ class Ground:
         baseline_bytes: peak without a plan.
         pool: every choice that was read so far.
         plans: what was made of choices by leaving out single runs.
+        slots: into how many units the program divides the memory.
     """
 
-    def __init__(self, step: Step, progress: Progress | None = None) -> None:
+    def __init__(self, step: Step, progress: Progress | None = None, slots: int = 800) -> None:
+        self.slots = slots
         self.step = step if step.seconds else roofline(step, DEFAULT_DEVICE)
         self.fronts = Frontiers(self.step)
         self.lazy = Lazy(self.fronts)
@@ -127,7 +133,7 @@ class Ground:
         kept, _ = frontier(self.step, lambda x: report(0.3 * x))
         self.add(Choice(kept, frozenset()))
         self.stretches = Stretches(
-            self.fronts, pairs(self.corners), self.baseline_bytes, 800, progress=lambda x: report(0.3 + 0.7 * x)
+            self.fronts, pairs(self.corners), self.baseline_bytes, self.slots, progress=lambda x: report(0.3 + 0.7 * x)
         )
 
     def add(self, choice: Choice) -> Reading:
