@@ -268,6 +268,9 @@ def test_every_experiment_writes_json_table_and_figure(
         for row in table["rows"]:
             assert set(row) <= {*table["columns"], "bytes", "peak_bytes", "predicted_bytes"}
     assert str(files[".json"]) in err
+    again = Result.from_json(data)
+    assert again.markdown() == files[".md"].read_text()
+    EXPERIMENTS[number].draw(again)
 
 
 def test_the_command_knows_the_experiments() -> None:
@@ -289,6 +292,12 @@ def test_a_missing_package_is_named_before_anything_runs(
     assert main(["bench", "thesis", "-o", str(tmp_path / "out")]) == 2
     assert "lowtide[report]" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_result_is_not_read_from_something_else() -> None:
+    for bad in ([], {}, {"kind": "lowtide.experiment", "format": 0}):
+        with pytest.raises(InputError, match="run it again"):
+            Result.from_json(bad)
 
 
 def test_a_table_as_markdown() -> None:

@@ -31,15 +31,27 @@ def new(columns: int, width: float = 9.0, height: float = 4.2) -> tuple[Figure, 
 
 
 def bars(
-    axis: Axes, labels: Sequence[str], series: Mapping[str, Sequence[float | None]], marks: Sequence[str] = ()
+    axis: Axes,
+    labels: Sequence[str],
+    series: Mapping[str, Sequence[float | None]],
+    marks: Sequence[str] = (),
+    within: float | None = None,
 ) -> None:
-    """Groups of bars, a group per label and a bar per series; series named in `marks` are a black tick instead."""
+    """Groups of bars, a group per label and a bar per series; series named in `marks` are a black tick instead.
+
+    Bars of more than `within`, up or down, are cut there and bear their number.
+    """
     solid = [name for name in series if name not in marks]
     width = 0.8 / max(len(solid), 1)
     colours = COLOURS if len(solid) > 2 else COLOURS[2:]
     for k, name in enumerate(solid):
         at = [g - 0.4 + (k + 0.5) * width for g in range(len(labels))]
         heights = [v if v is not None else 0.0 for v in series[name]]
+        if within is not None:
+            for x, v in zip(at, heights, strict=True):
+                if abs(v) > within:
+                    axis.annotate(f"{v:.0f}", (x, within if v > 0 else -within), ha="center", va="top", fontsize=7)
+            heights = [max(-within, min(within, v)) for v in heights]
         axis.bar(at, heights, width, label=name, color=colours[k % len(colours)])
     for name in marks:
         found = [(g, v) for g, v in enumerate(series[name]) if v is not None]

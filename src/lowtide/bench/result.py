@@ -6,7 +6,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+
+from lowtide.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -83,6 +85,27 @@ class Result:
             ],
             "notes": self.notes,
         }
+
+    @staticmethod
+    def from_json(data: Any) -> Result:
+        """Inverse of `to_json`: an experiment can be drawn again without being run again.
+
+        Raises:
+            InputError: if `data` is not an experiment's result, or one of another format version.
+        """
+        if not isinstance(data, dict) or (data.get("kind"), data.get("format")) != ("lowtide.experiment", FORMAT):  # pyright: ignore
+            raise InputError(f"this is not the result of an experiment in format {FORMAT}: run it again")
+        given = cast("dict[str, Any]", data)
+        return Result(
+            number=given["number"],
+            name=given["name"],
+            title=given["title"],
+            tables=tuple(Table(t["title"], tuple(t["columns"]), tuple(t["rows"])) for t in given["tables"]),
+            notes=tuple(given["notes"]),
+            quick=given["quick"],
+            seconds=(given["seconds"]["wall"], given["seconds"]["processor"]),
+            where=given["where"],
+        )
 
     def write(self, folder: Path, figure: Figure | None) -> list[Path]:
         """`5.2-prediction.json`, `.md` and `.png` in `folder`; the paths."""
