@@ -40,6 +40,14 @@ def test_never_above_the_cuts_and_mostly_at_the_bound() -> None:
     assert at_bound > 50
 
 
+def test_little_work_is_better_than_none() -> None:
+    """The cuts of least peak take 0.3 of a step; where less is allowed, the search comes from above."""
+    step = residual_net(12)
+    found = deep(step, 0.1)
+    assert 0 < found.added <= 0.1
+    assert found.peak_bytes < 0.8 * simulate(step).peak_bytes
+
+
 @pytest.mark.parametrize("most", [1, 2])
 def test_ops_run_again_so_often_at_most(most: int) -> None:
     for seed in range(60):

@@ -119,6 +119,8 @@ def _starts(fronts: Frontiers, descent: Descent, cuts: Cuts) -> Iterator[tuple[A
     for pace in (0.04, 0.01, 0.02):
         yield put_off, pace
     yield descent.read(Row.of(n, (cuts.keep, cuts.runs))), 0.04
+    if not descent.is_allowed(put_off):  # too much work: from above, where there is none
+        yield descent.read(Row.of(n, (keep_all(fronts.step), {}))), 0.04
     if fronts.n <= _SMALL:
         yield _nothing_held(fronts, descent), 0.04
         yield descent.read(Row.of(n, on_demand(fronts, ()))), 0.04
