@@ -60,7 +60,7 @@ def exact(
     start = deep(step, max_slowdown, runs)
     if start.peak_bytes <= floor:
         return Proof(start, floor)
-    program = _Program(Frontiers(step), runs, start.peak_bytes)
+    program = Program(Frontiers(step), runs, start.peak_bytes)
     if max_slowdown is not None:
         program.limit_flops(max_slowdown * step.total_flops)
     least, lists = program.solve(floor, seconds, workers)
@@ -73,7 +73,7 @@ def exact(
     return Proof(start, min(least, start.peak_bytes))
 
 
-class _Program:
+class Program:
     """The constraint program of one step."""
 
     def __init__(self, fronts: Frontiers, runs: int, most_bytes: int) -> None:
