@@ -7,7 +7,7 @@ to others when backward comes. What is run again must be run under the settings 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import torch
@@ -33,8 +33,13 @@ def _set_deterministic(wanted: tuple[bool, bool]) -> None:
     torch._C._set_deterministic_algorithms(wanted[0], warn_only=wanted[1])
 
 
-_GET: list[Callable[[], Any]] = [torch.get_default_dtype, torch.get_num_threads, _deterministic]
-_SET: list[Callable[[Any], Any]] = [torch.set_default_dtype, torch.set_num_threads, _set_deterministic]
+# Some kernels look at the grad mode: oneDNN's LSTM makes its workspace only where a gradient may be wanted.
+_GET: list[Callable[[], Any]] = [
+    torch.is_grad_enabled, torch.get_default_dtype, torch.get_num_threads, _deterministic
+]  # fmt: skip
+_SET: list[Callable[[Any], Any]] = [
+    torch._C._set_grad_enabled, torch.set_default_dtype, torch.set_num_threads, _set_deterministic
+]  # fmt: skip
 for _name in _NAMES:  # what this version of torch has of them
     _get, _set = getattr(torch._C, f"_get_{_name}", None), getattr(torch._C, f"_set_{_name}", None)
     if _get is not None and _set is not None:
@@ -65,7 +70,7 @@ def settings() -> Settings:
 
 
 @contextlib.contextmanager
-def under(then: Settings) -> Iterator[None]:
+def under(then: Settings) -> Generator[None]:
     """With the settings of `then`; afterwards as it is now."""
     now = settings()
     changed = [i for i, (a, b) in enumerate(zip(then, now, strict=True)) if a != b and a is not None and b is not None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ from lowtide.planning.plan import Plan
 
 
 @contextlib.contextmanager
-def remat(plan: Plan) -> Iterator[None]:
+def remat(plan: Plan) -> Generator[None]:
     """Run forward and loss under `plan`; backward may come after the block or inside it.
 
     The plan must have been made for this step. Other batch sizes run under the same plan; if the ops differ, everything

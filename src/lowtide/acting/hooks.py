@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import torch
@@ -61,7 +61,7 @@ def _count(change: int) -> None:
 
 
 @contextlib.contextmanager
-def _disable(error_message: str) -> Iterator[None]:
+def _disable(error_message: str) -> Generator[None]:
     """`torch.autograd.graph.disable_saved_tensors_hooks`, with the hooks of ours on top of the stack taken off."""
     aside = _taken_off()
     try:

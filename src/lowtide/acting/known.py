@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import torch
@@ -79,7 +79,7 @@ class KnownValues(TorchDispatchMode):
 
 
 @contextlib.contextmanager
-def as_if_real() -> Iterator[None]:
+def as_if_real() -> Generator[None]:
     """transformers builds other masks where it sees fake tensors than for real ones: let it see real ones."""
     module = sys.modules.get("transformers.utils.import_utils")
     found = getattr(module, "is_fake_tensor", None)

@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
 
 # Ops whose output shares its input's storage although the schema does not say so.
 _SILENT_VIEWS = frozenset({"aten::_unsafe_view", "aten::_reshape_alias", "aten::_conj_physical_view"})
@@ -197,10 +198,41 @@ def outputs_in(out: Any) -> list[Tensor | None]:
 
 def is_plain(t: Tensor) -> bool:
     """Whether (storage, dtype, size, stride, offset) tells all about the tensor: strided, no lazy conjugate or
-    negative bit, no quantizer, a storage of its own kind."""
-    return t.layout is torch.strided and not t.is_conj() and not t.is_neg() and not t.is_quantized
+    negative bit, no quantizer, no wrapper that stands for other tensors."""
+    return t.layout is torch.strided and not (t.is_conj() or t.is_neg() or t.is_quantized) and not is_wrapper(t)
+
+
+def is_wrapper(t: Tensor) -> bool:
+    """Whether it has a dispatch of its own: its class decides what ops do, and where its memory is."""
+    return type(t) not in _PLAIN_TYPES and type(t).__torch_dispatch__ is not Tensor.__torch_dispatch__
+
+
+_PLAIN_TYPES = frozenset({Tensor, nn.Parameter, FakeTensor})
 
 
 def storage_key(t: Tensor) -> int:
-    """Address of the tensor's StorageImpl: unique among storages that are alive."""
+    """Address of the tensor's StorageImpl: unique among storages that are alive. Of strided tensors only."""
     return t.untyped_storage()._cdata
+
+
+def memory_of(t: Tensor) -> list[Tensor]:
+    """The strided tensors that hold a tensor's memory: itself, or the parts of a sparse one. Others hide theirs."""
+    if t.layout is torch.strided:
+        return [t]
+    try:
+        if t.layout is torch.sparse_coo:
+            return [t._indices(), t._values()]
+        if t.layout in (torch.sparse_csr, torch.sparse_bsr):
+            return [t.crow_indices(), t.col_indices(), t.values()]
+        if t.layout in (torch.sparse_csc, torch.sparse_bsc):
+            return [t.ccol_indices(), t.row_indices(), t.values()]
+    except (RuntimeError, NotImplementedError):
+        pass
+    return []
+
+
+def held_in(tensors: Iterable[Tensor | None]) -> Iterator[Tensor]:
+    """All of `memory_of`, for many tensors."""
+    for t in tensors:
+        if t is not None:
+            yield from memory_of(t)

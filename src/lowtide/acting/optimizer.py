@@ -31,7 +31,7 @@ def by_name(name: str) -> Callable[[list[nn.Parameter]], torch.optim.Optimizer]:
     if name.lower() not in found:
         raise InputError(f"unknown optimizer {name!r}: torch.optim has {', '.join(sorted(found))}")
     cls = found[name.lower()]
-    return lambda parameters: cls(parameters, lr=1e-3) if cls is torch.optim.SGD else cls(parameters)
+    return lambda parameters: cls(parameters, lr=1e-3) if cls is torch.optim.SGD else cls(parameters)  # pyright: ignore[reportCallIssue]
 
 
 def describe(optimizer: Any) -> str:

@@ -7,6 +7,8 @@ record's arguments are `Ref`s, slot plus geometry, so that a record holds no mem
 from __future__ import annotations
 
 import contextlib
+import functools
+import operator
 import threading
 from collections.abc import Collection
 from typing import Any
@@ -21,15 +23,20 @@ from lowtide.errors import ReplayError
 
 # Kept out of recomputation: autocast, which has cast already in forward, and the transforms of `torch.func`, which
 # backward may run under (`is_grads_batched`).
-_ABOVE = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
-for _key in (
-    "AutocastCUDA",
-    "FuncTorchDynamicLayerFrontMode",
-    "FuncTorchDynamicLayerBackMode",
-    "FuncTorchVmapMode",
-    "VmapMode",
-):
-    _ABOVE = _ABOVE | torch._C.DispatchKeySet(torch._C._dispatch_key_parse(_key))
+_ABOVE: Any = functools.reduce(
+    operator.or_,
+    (
+        torch._C.DispatchKeySet(torch._C._dispatch_key_parse(key))
+        for key in (
+            "AutocastCPU",
+            "AutocastCUDA",
+            "FuncTorchDynamicLayerFrontMode",
+            "FuncTorchDynamicLayerBackMode",
+            "FuncTorchVmapMode",
+            "VmapMode",
+        )
+    ),
+)
 
 
 class Slot:

@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import torch
@@ -157,7 +157,7 @@ def _substitute(obj: Any, stand_in: dict[int, Tensor], seen: set[int], depth: in
 
 
 @contextlib.contextmanager
-def preserved_rng() -> Iterator[None]:
+def preserved_rng() -> Generator[None]:
     """Leave Python's, NumPy's (if it is loaded) and torch's generators where they were."""
     python = random.getstate()
     numpy = sys.modules.get("numpy")
@@ -173,7 +173,7 @@ def preserved_rng() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def stand_ins(model: nn.Module, convert: Convert) -> Iterator[dict[int, Tensor]]:
+def stand_ins(model: nn.Module, convert: Convert) -> Generator[dict[int, Tensor]]:
     """Inside, the model's parameters and buffers are what `convert` makes of them (tied ones stay tied); after it,
     every attribute of every module, and every list, dict, set and plain object those reach, is as before, down to
     `.grad` fields and random generators. Yields id(original) -> stand-in."""
@@ -191,7 +191,8 @@ def stand_ins(model: nn.Module, convert: Convert) -> Iterator[dict[int, Tensor]]
                     table[id(t)] = convert(t)
             seen: set[int] = set()
             for m in modules:
-                for store in (m._parameters, m._buffers):
+                stores: tuple[dict[str, Any], ...] = (m._parameters, m._buffers)
+                for store in stores:
                     for name, t in store.items():
                         if t is not None:
                             store[name] = table[id(t)]

@@ -33,7 +33,9 @@ from lowtide.acting.hooks import SavedTensorHooks
 from lowtide.acting.ops import (
     OpInfo,
     called,
+    held_in,
     is_plain,
+    is_wrapper,
     op_info,
     outputs_in,
     statistics_written,
@@ -267,7 +269,7 @@ class Region(TorchDispatchMode):
         self.by_key: dict[int, Slot] = {}
         self.undefined: set[int] = set()  # storages without content so far
         self.standing: list[Slot] = []  # external and held: they must stay as they are until backward
-        self.guards: list[int] = []  # weak references that keep storage addresses from being used again
+        self.guards: list[Any] = []  # weak references that keep storage addresses from being used again
 
     def hooks(self) -> SavedTensorHooks:
         return SavedTensorHooks(self.pack, self.unpack)
@@ -303,6 +305,8 @@ class Region(TorchDispatchMode):
         if t.is_leaf:
             return Kept(t, t._version if not t.is_inference() else -1)
         # An alias, since a node that holds its own output would never be freed.
+        if is_wrapper(t):
+            return Kept(t.detach(), -1)
         with torch._C._DisableTorchDispatch():
             return Kept(t.detach(), version_of(t))
 
@@ -405,7 +409,7 @@ class Region(TorchDispatchMode):
         values = entry.outs
         k = 0
         for position, t in enumerate((out,) if isinstance(out, Tensor) else outputs_in(out)):
-            if t is None or t.untyped_storage()._cdata in self.by_key:
+            if t is None or t.layout is not torch.strided or t.untyped_storage()._cdata in self.by_key:
                 continue  # an argument handed back, or a second view of an output
             slot = self._placed(values[k], t, entry.op, record)
             if slot is not None and record is not None:
@@ -439,7 +443,7 @@ class Region(TorchDispatchMode):
     def _note_undefined(self, out: Any) -> None:
         """Memory without content: what is read from it before it is overwritten was put there by somebody unseen."""
         for t in outputs_in(out):
-            if t is not None:
+            if t is not None and t.layout is torch.strided:
                 storage = t.untyped_storage()
                 self.undefined.add(storage._cdata)
                 self.guards.append(storage._weak_ref())
@@ -514,7 +518,7 @@ class Region(TorchDispatchMode):
         targets = [args[p] for p in info.mutates if p < len(args)]
         if info.mutates_kw:
             targets += [kwargs[k] for k in info.mutates_kw if k in kwargs]
-        for t in tensors_in(targets):
+        for t in held_in(tensors_in(targets)):
             key = t.untyped_storage()._cdata
             if key not in written:
                 written[key] = (t, self._overwrite(key))

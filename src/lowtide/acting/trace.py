@@ -12,7 +12,7 @@ import bisect
 import contextlib
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -35,7 +35,9 @@ from lowtide.acting.loss import scalar_loss
 from lowtide.acting.ops import (
     OpInfo,
     called,
+    held_in,
     is_plain,
+    memory_of,
     op_info,
     outputs_in,
     statistics_written,
@@ -114,9 +116,10 @@ class Recorder(TorchDispatchMode):
 
     # -- storages and values ------------------------------------------------------------------------------------
 
-    def standing(self, t: Tensor, category: Category) -> int:
-        """Register a storage that was there before the step."""
-        return self._external(t, category, birth=-1)
+    def standing(self, t: Tensor, category: Category) -> None:
+        """Register memory that was there before the step."""
+        for part in memory_of(t):
+            self._external(part, category, birth=-1)
 
     def _external(self, t: Tensor, category: Category, birth: int) -> int:
         key = storage_key(t)
@@ -195,7 +198,7 @@ class Recorder(TorchDispatchMode):
         read_args = [a for i, a in enumerate(args) if i not in statistics]
         pinned = self._reason_to_pin(info, args, kwargs)
         read_tensors = [*tensors_in(read_args), *tensors_in(kwargs.values())]
-        reads = list(dict.fromkeys(self._value_of(t) for t in read_tensors))
+        reads = list(dict.fromkeys(self._value_of(t) for t in held_in(read_tensors)))
         for p in statistics:
             self._value_of(args[p])
         undefined = any(self.storages[self.values[v][0]].undefined for v in reads)
@@ -207,7 +210,7 @@ class Recorder(TorchDispatchMode):
         inplace: list[tuple[int, int]] = []
         scratch_bytes = 0
         written = [args[p] for p in info.mutates if p < len(args)] + [kwargs[k] for k in info.mutates_kw if k in kwargs]
-        for t in tensors_in(written):
+        for t in held_in(tensors_in(written)):
             sid = self.by_key[storage_key(t)]
             record = self.storages[sid]
             old = record.value
@@ -227,11 +230,9 @@ class Recorder(TorchDispatchMode):
             scratch_bytes += self.storages[sid].nbytes
             if self.phase is Phase.FORWARD:
                 writes.append(self._new_value(sid, op_id))
-        for t in outputs_in(out):
-            if t is None:
-                continue
-            if not is_plain(t):
-                pinned = pinned or "it makes a tensor that is not a plain strided one"
+        if not all(t is None or is_plain(t) for t in outputs_in(out)):
+            pinned = pinned or "it makes a tensor that is not a plain strided one"
+        for t in held_in(outputs_in(out)):
             key = storage_key(t)
             sid = self.by_key.get(key)
             if sid is None:
@@ -419,7 +420,7 @@ class Recorder(TorchDispatchMode):
 
 
 @contextlib.contextmanager
-def _module_names(model: nn.Module, stack: list[str]) -> Iterator[None]:
+def _module_names(model: nn.Module, stack: list[str]) -> Generator[None]:
     """While inside, stack[-1] is the path of the module whose forward is running."""
     names = {id(m): name for name, m in model.named_modules()}
 
@@ -635,8 +636,9 @@ def _run(
         recorder.first_backward_moment = len(recorder.moments)
         _explained("backward", recorder, scalar.backward)
         for p in [*parameters, *(table[id(t)] for t in given)]:
-            if p.grad is not None and storage_key(p.grad) in recorder.by_key:
-                recorder.storages[recorder.by_key[storage_key(p.grad)]].category = Category.GRADIENT
+            for g in held_in([p.grad]):
+                if storage_key(g) in recorder.by_key:
+                    recorder.storages[recorder.by_key[storage_key(g)]].category = Category.GRADIENT
         del scalar
         if stepper is not None:
             recorder.phase = Phase.OPTIMIZER

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from lowtide.errors import InputError
 from lowtide.planning.step import Step
@@ -93,9 +93,9 @@ class Plan:
         Raises:
             InputError: if `data` is not a plan, one of another format version, or damaged.
         """
-        if not isinstance(data, dict) or data.get("kind") != "lowtide.plan":
+        if not isinstance(data, dict) or data.get("kind") != "lowtide.plan":  # pyright: ignore[reportUnknownMemberType]
             raise InputError("this is not a Lowtide plan: no field 'kind' with the value 'lowtide.plan'")
-        fields: dict[str, Any] = data
+        fields = cast(dict[str, Any], data)
         if fields.get("format") != FORMAT:
             raise InputError(
                 f"this plan has format {fields.get('format')!r}, this Lowtide reads format {FORMAT}: plan again"

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import Any, cast
 
 from lowtide.errors import InputError
 
@@ -262,9 +262,9 @@ class Step:
         Raises:
             InputError: if `data` is not a step, or one of another format version.
         """
-        if not isinstance(data, dict) or data.get("kind") != "lowtide.step":
+        if not isinstance(data, dict) or data.get("kind") != "lowtide.step":  # pyright: ignore[reportUnknownMemberType]
             raise InputError("this is not a Lowtide step: no field 'kind' with the value 'lowtide.step'")
-        fields: dict[str, Any] = data
+        fields = cast(dict[str, Any], data)
         if fields.get("format") != FORMAT:
             raise InputError(
                 f"this step has format {fields.get('format')!r}, this Lowtide reads format {FORMAT}: trace it again"
