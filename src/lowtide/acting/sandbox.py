@@ -195,7 +195,7 @@ def stand_ins(model: nn.Module, convert: Convert) -> Generator[dict[int, Tensor]
                 for store in stores:
                     for name, t in store.items():
                         if t is not None:
-                            store[name] = table[id(t)]
+                            store[name] = table[id(t)]  # pyright: ignore[reportArgumentType]
                 for value in list(m.__dict__.values()):
                     _substitute(value, table, seen)
                 for name, value in list(m.__dict__.items()):
