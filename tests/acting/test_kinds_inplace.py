@@ -358,3 +358,37 @@ def test_storages_that_change_their_size() -> None:
             return self.g(y * t * u).sigmoid() + v.repeat(2, 1) * y
 
     assert_same(lambda: (Resizing(), (torch.randn(4, 6),), None))
+
+
+@pytest.mark.parametrize("unseen", [True, False])
+def test_a_write_that_the_plan_does_not_know_of(unseen: bool) -> None:
+    """What was dropped already shows the new content, or its version counter tells."""
+
+    class Late(Apply):
+        writes = False
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = torch.sigmoid(self.a(x))
+            y = self.b(h).exp()
+            if self.writes:
+                (h.data if unseen else h).mul_(0.5)
+            return y.sin()
+
+    step = traced(lambda: (Late(torch.sin), (torch.randn(4, 6),), None))
+
+    def once(plan: Plan | None) -> list[Any]:
+        model, (x,), _ = made(lambda: (Late(torch.sin), (torch.randn(4, 6),), None))
+        model.writes = True
+        with lowtide.remat(plan) if plan else contextlib.nullcontext():
+            loss = model(x).sum()
+        try:
+            loss.backward()
+        except RuntimeError as e:
+            return ["modified by an inplace operation" in str(e)]
+        return [bits(p.grad) for p in model.parameters()]
+
+    plain = once(None)
+    assert (plain == [True]) == (not unseen)
+    for plan in (drop_everything(step), *(random_plan(step, k) for k in range(4))):
+        with pytest.warns(UserWarning, match="leaves its plan"):
+            assert once(plan) == plain
