@@ -178,19 +178,32 @@ class Recorder(TorchDispatchMode):
         return self._record(func, info, args, kwargs)
 
     def _faked(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Tensors of the user's own (a target that the loss closes over) become fake on the device of the trace."""
-        convert = self.convert
-        assert convert is not None
+        """Tensors of the user's own become fake."""
         if all(isinstance(t, FakeTensor) for t in tensors_in(args)):
             return args
         return tuple(
-            convert(a)
+            self._fake_of(a)
             if isinstance(a, Tensor)
-            else type(a)(convert(b) if isinstance(b, Tensor) else b for b in a)  # pyright: ignore[reportUnknownVariableType]
+            else type(a)(self._fake_of(b) if isinstance(b, Tensor) else b for b in a)  # pyright: ignore[reportUnknownVariableType]
             if isinstance(a, (list, tuple))
             else a
             for a in args
         )
+
+    def _fake_of(self, t: Tensor) -> Tensor:
+        """The fake one for a tensor that is not the model's and was not passed in, a target that the loss closes over:
+        it stood before the step."""
+        if isinstance(t, FakeTensor):
+            return t
+        assert self.convert is not None
+        self.closed, was = True, self.closed  # making it is no part of the step
+        try:
+            fake = self.convert(t)
+        finally:
+            self.closed = was
+        if is_plain(fake):
+            self.standing(fake, Category.INPUT)
+        return fake
 
     def _record(self, func: OpOverload, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         op_id, moment = len(self.ops), len(self.moments)
@@ -292,8 +305,8 @@ class Recorder(TorchDispatchMode):
 
     def pack(self, t: Tensor) -> Any:
         """Drop a saved tensor and remember what it was. External and unusual ones are passed on."""
-        if self.convert is not None and not isinstance(t, FakeTensor):
-            t = self.convert(t)
+        if self.convert is not None:
+            t = self._fake_of(t)
         if not is_plain(t):
             return t if t.is_leaf else t.detach()
         value = self._value_of(t)
