@@ -149,7 +149,7 @@ def run_real(name: str, report: Report, solvers: dict[str, Solver]) -> None:
         )
         report.limits.append(Limit(f"{name}, {title}: differences", len(verdict.differences), 0))
         report.limits.append(
-            Limit(f"{name}, {title}: predicted off storages, %", abs(plan.peak_bytes / planned - 1), 0.5)
+            Limit(f"{name}, {title}: predicted off storages, %", 100 * abs(plan.peak_bytes / planned - 1), 0.5)
         )
         if limit is not None and title == "no limit":
             report.limits.append(Limit(f"{name}: least peak, of plain", planned / plain, limit))
