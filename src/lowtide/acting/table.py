@@ -74,11 +74,8 @@ def build_table(plan: Plan) -> Table:
     order = schedule(step, plan.keep, plan.runs)
     recorded = {o for ops in plan.runs.values() for o in ops}
     dropped = {
-        # In packing order, without those that were packed before an unseen write made this value of what they hold.
-        v: tuple(s for s in saves if step.saves[s].op >= step.values[v].op)
-        for v, saves in step.saves_of.items()
-        if v not in plan.keep and not step.is_external(v)
-    }
+        v: saves for v, saves in step.saves_of.items() if v not in plan.keep and not step.is_external(v)
+    }  # saves_of is in packing order
     read = {v for o in recorded for v in step.ops[o].reads if not step.is_external(v)}
     interesting = frozenset(read | {v for o in recorded for v in step.ops[o].writes} | set(dropped))
     entries: list[Entry] = []

@@ -365,8 +365,8 @@ class Recorder(TorchDispatchMode):
         """Autograd saves memory, not versions: what was written there since is what backward reads (unless a version
         counter tells on it: then a live backward raises, in any case)."""
         now = self.storages[self.values[save["value"]][0]].value
-        if self.phase is Phase.FORWARD or self.values[now][2] < self.n_forward:
-            save["value"] = now
+        if now != save["value"] and (self.phase is Phase.FORWARD or self.values[now][2] < self.n_forward):
+            save["value"], save["late"] = now, True
 
     # -- the end ------------------------------------------------------------------------------------------------
 
@@ -388,6 +388,10 @@ class Recorder(TorchDispatchMode):
             )
             for i, s in enumerate(self.storages)
         )
+        # In the order they were packed, but for those that were packed before their value was written: a live step
+        # packs these as another value, and keeps them.
+        order = sorted(range(len(self.saves)), key=lambda i: "late" in self.saves[i])
+        place = {old: new for new, old in enumerate(order)}
         saves = tuple(
             Save(
                 value=s["value"],
@@ -395,7 +399,7 @@ class Recorder(TorchDispatchMode):
                 uses=tuple(s["uses"]),
                 release=n if s["release"] < 0 else s["release"],
             )
-            for s in self.saves
+            for s in (self.saves[i] for i in order)
         )
         values = tuple(Value(s, k, op, over if over < n_forward else -1) for s, k, op, over in self.values)
         return Step(
@@ -403,7 +407,7 @@ class Recorder(TorchDispatchMode):
             values=values,
             storages=storages,
             saves=saves,
-            moments=tuple(self.moments),
+            moments=tuple(m if m >= 0 else ~place[~m] for m in self.moments),
             positions=self._positions(n_forward),
             n_forward=n_forward,
             meta=meta,
