@@ -29,6 +29,7 @@ from torch.utils.flop_counter import flop_registry
 
 from lowtide.acting import optimizer as optimizers
 from lowtide.acting.accumulate import adds_in_place
+from lowtide.acting.contents import Contents
 from lowtide.acting.hooks import SavedTensorHooks
 from lowtide.acting.known import KnownValues, as_if_real
 from lowtide.acting.loss import scalar_loss
@@ -55,6 +56,7 @@ Observer = Callable[[OpOverload, tuple[Any, ...], dict[str, Any], Any], None]
 
 # The reason given for ops that a backward inside forward runs (`autograd.grad` in a loss); the tape skips these too.
 INNER_BACKWARD = "it ran in a backward inside the forward pass"
+_FILLED = "it reads or makes memory that something else than an ATen op has filled"
 
 
 def in_backward() -> bool:
@@ -107,6 +109,9 @@ class Recorder(TorchDispatchMode):
         self.by_key: dict[int, int] = {}
         self.watchers: dict[int, weakref.ref[Any]] = {}
         self.saves: list[dict[str, Any]] = []
+        # Where memory has contents, something else than ops may change it.
+        self.contents = Contents() if fake is None else None
+        self.tainted: set[int] = set()
         self.moments: list[int] = []
         self.node_seq: list[int] = []
         self.module_of_seq: dict[int, str] = {}
@@ -215,6 +220,10 @@ class Recorder(TorchDispatchMode):
         for p in statistics:
             self._value_of(args[p])
         undefined = any(self.storages[self.values[v][0]].undefined for v in reads)
+        if self.contents is not None and self.phase is Phase.FORWARD:
+            for t in held_in(tensors_in((*args, *kwargs.values()))):
+                if self.contents.changed(t):
+                    self.tainted.add(self.by_key[storage_key(t)])
         self.moments.append(op_id)
         self.node_seq.append(self._current_seq())
         out = called(func, info, args, kwargs)
@@ -252,8 +261,12 @@ class Recorder(TorchDispatchMode):
                 sid = self._new_storage(t, key, moment, external=False, category=Category.TRANSIENT)
                 writes.append(self._new_value(sid, op_id))
                 self.storages[sid].undefined = info.undefined
+        if self.contents is not None and self.phase is Phase.FORWARD:
+            touched = [*tensors_in(written), *(args[p] for p in statistics), *outputs_in(out)]
+            for t in held_in(touched):
+                self.contents.wrote(t)
         if undefined and not info.undefined and not pinned:
-            pinned = "it reads memory that something else than an ATen op has filled"
+            pinned = _FILLED
 
         flops = flop_registry.get(func._overloadpacket)
         self.ops.append(
@@ -368,12 +381,20 @@ class Recorder(TorchDispatchMode):
         if now != save["value"] and (self.phase is Phase.FORWARD or self.values[now][2] < self.n_forward):
             save["value"], save["late"] = now, True
 
+    def forward_is_over(self) -> None:
+        self.n_forward = len(self.ops)
+        if self.contents is not None:
+            self.tainted.update(self.by_key[k] for k in self.contents.changed_keys() if k in self.by_key)
+
     # -- the end ------------------------------------------------------------------------------------------------
 
     def finish(self, meta: dict[str, Any]) -> Step:
         """The recorded step as plain data."""
         self.closed = True
         self.watchers.clear()
+        for op in self.ops:
+            if not op["pinned"] and any(self.values[v][0] in self.tainted for v in (*op["reads"], *op["writes"])):
+                op["pinned"] = _FILLED
         n, n_forward = len(self.moments), self.n_forward
         saved_storages = {self.values[s["value"]][0] for s in self.saves}
         storages = tuple(
@@ -648,7 +669,7 @@ def _run(
             raise InputError(
                 "the loss does not depend on anything that requires a gradient: there is no backward to plan"
             )
-        recorder.n_forward = len(recorder.ops)
+        recorder.forward_is_over()
         recorder.phase = Phase.BACKWARD
         recorder.first_backward_moment = len(recorder.moments)
         _explained("backward", recorder, scalar.backward)
