@@ -122,7 +122,7 @@ class Refiner:
         scale = sum(self.gauge.seconds[: self.lazy.fronts.n])
         if not self.values or scale <= 0:
             return reading, choice
-        price = 4 * scale / max(1, self.budget)
+        price = 30 * scale / max(1, self.budget)
         cost = reading.added_s + price * max(0, reading.peak_bytes - self.budget)
         best, now = (reading, choice), choice
         tries = self.tries
