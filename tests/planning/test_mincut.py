@@ -34,3 +34,12 @@ def test_edges_that_must_not_be_cut_are_not() -> None:
     net.edge(3, 1, 7)
     assert net.cut(0, 1) == [False, True, True, True]
     assert net.flow == 5
+
+
+def test_flow_that_took_a_short_cut_is_sent_another_way() -> None:
+    """The shortest path 0-2-3-1 blocks; two units fit only if 2 sends its one over 4 and 5."""
+    net = Network(8)
+    for a, b in ((0, 2), (2, 3), (3, 1), (2, 4), (4, 5), (5, 1), (0, 6), (6, 7), (7, 3)):
+        net.edge(a, b, 1)
+    net.cut(0, 1)
+    assert net.flow == 2
