@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -55,15 +54,13 @@ from lowtide.acting.record import (
     generator_of,
     version_of,
 )
+from lowtide.acting.stream import Stream
 from lowtide.acting.table import Entry, Table
 from lowtide.errors import ReplayError
 from lowtide.planning.schedule import Action
 
 _graph_task_id: Callable[[], int] = torch._C._current_graph_task_id
 _graph_is_retained: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph
-
-# How far the matcher looks ahead where fake and real streams differ in copies (fact 9).
-_LOOK_AHEAD = 6
 
 
 class Kept:
@@ -263,8 +260,7 @@ class Region(TorchDispatchMode):
         super().__init__()
         self.table = table
         self.tape = Tape(table)
-        self.entries = table.entries
-        self.cursor = 0
+        self.stream = Stream(table)
         self.index = 0
         self.by_key: dict[int, Slot] = {}
         self.undefined: set[int] = set()  # storages without content so far
@@ -276,6 +272,7 @@ class Region(TorchDispatchMode):
 
     def close(self) -> None:
         """Forward is over: forget addresses. The tape lives on in autograd's handles."""
+        self.stream.close()
         self._seal()
         self.by_key.clear()
         self.undefined.clear()
@@ -330,7 +327,9 @@ class Region(TorchDispatchMode):
             out = called(func, info, args, kwargs or {})
             _follow_writes(written)
             return out
-        entry = self._next(func, info)
+        entry = self.stream.next(func, info)
+        if self.stream.over:
+            self.tape.complete = True  # a backward inside the region may let go of what the plan lets go of
         if entry is None or entry.plain:
             if not info.writes_in_place and not info.random:
                 out = func(*args, **kwargs) if kwargs else func(*args)
@@ -343,41 +342,6 @@ class Region(TorchDispatchMode):
                 self._note_undefined(out)
             return out
         return self._tracked(func, info, entry, args, kwargs or {})
-
-    def _next(self, func: OpOverload, info: OpInfo) -> Entry | None:
-        """The table's entry for this op, or None if there is none."""
-        cursor = self.cursor
-        entries = self.entries
-        if cursor >= len(entries):
-            return None
-        if entries[cursor].func is not func:
-            ahead = self._resynchronised(func, info)
-            if ahead is None:
-                return None
-            cursor = ahead
-        self.cursor = cursor + 1
-        if self.cursor == len(entries):
-            self.tape.complete = True  # a backward inside the region may let go of what the plan lets go of
-        return entries[cursor]
-
-    def _resynchronised(self, func: OpOverload, info: OpInfo) -> int | None:
-        """Where the stream goes on, stepping over copies that only one of the two streams makes; None where this op
-        is such a copy, or where the streams part: then everything from here on is kept."""
-        entries = self.entries
-        for ahead in range(self.cursor, min(self.cursor + _LOOK_AHEAD, len(entries))):
-            expected = entries[ahead].func
-            if expected is func:
-                return ahead
-            if expected is None or not op_info(expected).copy:
-                break
-        if not info.copy:
-            self._diverged(entries[self.cursor], info.name)
-        return None
-
-    def _diverged(self, expected: Entry, got: str) -> None:
-        """From here on everything is kept."""
-        self.cursor = len(self.entries)
-        _warn_diverged(self.table, expected, got)
 
     def _tracked(self, func: OpOverload, info: OpInfo, entry: Entry, args: tuple[Any, ...], kwargs: Any) -> Any:
         """An op that will be recomputed, or that writes something recomputation starts from."""
@@ -472,7 +436,7 @@ class Region(TorchDispatchMode):
                 return None
             record.kwargs[name] = frozen
         if not entry.reads.issuperset([s.value for s in record.reads if not s.external and s.value >= 0]):
-            self._diverged(entry, f"{info.name} on the outputs of other ops")
+            self.stream.lose(entry, f"{info.name} on the outputs of other ops")
             return None
         if info.random:
             device = next((t.device for t in tensors_in(args)), kwargs.get("device") or torch.device("cpu"))
@@ -556,18 +520,3 @@ def _follow_writes(written: Iterable[tuple[Tensor, Slot | None]]) -> None:
 
 def _bytes_of(t: Tensor) -> int:
     return t.numel() * t.element_size()
-
-
-_warned: weakref.WeakSet[Table] = weakref.WeakSet()
-
-
-def _warn_diverged(table: Table, expected: Entry, got: str) -> None:
-    """Once per plan."""
-    if table in _warned:
-        return
-    _warned.add(table)
-    warnings.warn(
-        f"this step leaves its plan in {expected.module or 'the model'}: the plan has {expected.name} there, the step "
-        f"runs {got}. Gradients are right, but everything from here on is kept in memory; plan again for this step.",
-        stacklevel=2,
-    )
