@@ -72,20 +72,7 @@ SMALL: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "cyclegan",
-        "coca",
-        pytest.param(
-            "gnmt",
-            marks=pytest.mark.xfail(
-                reason="aten.mkldnn_rnn_layer makes no workspace where gradients are off, so its replay fails",
-                strict=True,
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("name", SMALL)
 def test_own_networks_train_the_same_under_a_plan(name: str) -> None:
     model, args = SMALL[name]
     plan = lowtide.plan(model.train(), args, solver="frontier")

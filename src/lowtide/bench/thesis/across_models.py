@@ -48,7 +48,7 @@ REAL: dict[str, tuple[int, int]] = {
     "coca": (8, 224),
 }
 QUICK = ("alexnet", "vgg16", "resnet50", "cyclegan", "gnmt", "coca")
-QUICK_REAL: dict[str, tuple[int, int]] = {"alexnet": (32, 160), "gnmt": (16, 16)}
+QUICK_REAL: dict[str, tuple[int, int]] = {"alexnet": (32, 160)}
 BY_BATCH = dict.fromkeys(("vgg16", "resnet50", "coca"), (8, 16, 32, 64, 128, 256))
 BY_SIZE = dict.fromkeys(("vgg16", "resnet50", "fcn_resnet50"), (128, 192, 256, 384, 512))
 
