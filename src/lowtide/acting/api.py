@@ -15,9 +15,12 @@ from lowtide.planning.allowance import allowance
 from lowtide.planning.cost import roofline
 from lowtide.planning.plan import Plan
 from lowtide.planning.simulate import simulate
-from lowtide.planning.solve import solve
-from lowtide.planning.solve.on_steps import Budget
+from lowtide.planning.solve import Solution, solve
+from lowtide.planning.solve.on_steps import Budget, Deep
 from lowtide.planning.step import Step
+
+# Added work that is worth it unless one says otherwise, as a fraction of the plain step: forward is a third of it.
+ONE_MORE_FORWARD = 0.34
 
 
 def plan(
@@ -28,7 +31,8 @@ def plan(
     loss: Callable[[Any], Tensor] | None = None,
     budget: int | str | None = None,
     budget_of: str = "total",
-    max_slowdown: float | None = None,
+    max_slowdown: float | None = ONE_MORE_FORWARD,
+    max_recompute: int | None = None,
     device: str | None = None,
     solver: Any = "auto",
     optimizer: Any = None,
@@ -41,7 +45,9 @@ def plan(
         budget: what the device has to give: bytes, `'10GiB'`, a share of the peak without a plan (`'60%'`), or `'auto'`
             for what is free now less a margin of 8 %. The plan of least added time whose peak is within it.
         budget_of: `'total'`: everything counts, parameters and optimizer state, too; `'step'`: above the step's start.
-        max_slowdown: the plan of least peak that adds at most this fraction of the step's time.
+        max_slowdown: the plan of least peak that adds at most this fraction of the plain step: of its time, or by
+            default, with no device in sight, of its FLOPs: one more forward. None: whatever work it takes.
+        max_recompute: how often any op may run again at most; 1 is the class of the thesis.
         device: what time is reckoned for: a name from `lowtide.planning.cost.DEVICES`, or `'measured'` to measure each
             kind of op here first. By default the step's own costs if it has some, else the CUDA device of this
             machine, or an A100.
@@ -55,14 +61,18 @@ def plan(
         InputError, TraceError: if the step cannot be traced, the solver or the device is unknown, or nothing fits the
             budget; then the message has the least peak and what would help.
     """
-    if budget is not None and max_slowdown is not None:
-        raise InputError(f"budget={budget!r} and max_slowdown={max_slowdown!r}: limit memory or time, not both")
-    if max_slowdown is not None and solver not in ("auto", "budget"):
+    limits_work = max_slowdown != ONE_MORE_FORWARD or max_recompute is not None
+    if limits_work and budget is not None:
         raise InputError(
-            f"max_slowdown={max_slowdown!r} is for solver='budget', not {solver!r}: give it to that solver"
+            f"budget={budget!r}, max_slowdown={max_slowdown!r}, max_recompute={max_recompute!r}: limit memory or work"
         )
-    chosen = Budget(max_slowdown=max_slowdown) if max_slowdown is not None else solver
-    timed = budget is not None or max_slowdown is not None or device is not None
+    if limits_work and solver != "auto":
+        raise InputError(
+            f"max_slowdown={max_slowdown!r}, max_recompute={max_recompute!r} are for solver='auto', not {solver!r}: "
+            "give such settings to the solver object"
+        )
+    limits_time = max_slowdown is not None and max_slowdown != ONE_MORE_FORWARD
+    timed = budget is not None or limits_time or device is not None
     step = costed_step(model_or_step, args, kwargs, loss, optimizer, device, timed, progress)
     limit = None
     if budget is not None:
@@ -70,7 +80,16 @@ def plan(
         limit = allowance(step, simulate(step).peak_bytes, budget, budget_of, available)
     report = progress or (lambda *_: None)
     report("plan", 0.0)
-    solution = solve(step, solver=chosen, budget=limit, progress=lambda f: report("plan", f))
+    solvers: list[Any] = [solver]
+    if limits_work:
+        solvers = [Deep(max_slowdown=max_slowdown, max_recompute=max_recompute)]
+        if limits_time and max_recompute is None:  # either may find the lower peak
+            solvers.append(Budget(max_slowdown=max_slowdown))
+
+    def solved(i: int) -> Solution:
+        return solve(step, solvers[i], limit, progress=lambda f: report("plan", (i + f) / len(solvers)))
+
+    solution = min((solved(i) for i in range(len(solvers))), key=lambda s: s.peak_bytes)
     if solution.plan is None:
         raise InputError(f"solver {solver!r} makes no plan for a step")
     if limit is not None and solution.plan.peak_bytes > limit:

@@ -35,6 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the plan's numbers as JSON")
 
 
+def share(text: str) -> float | None:
+    return None if text.lower() == "none" else float(text)
+
+
 def add_budget_arguments(parser: argparse.ArgumentParser) -> None:
     """`--budget --budget-of --max-slowdown --device`."""
     group = parser.add_argument_group("memory and time")
@@ -51,8 +55,13 @@ def add_budget_arguments(parser: argparse.ArgumentParser) -> None:
         "what is there before the step",
     )
     group.add_argument(
-        "--max-slowdown", type=float, metavar="SHARE", help="least peak at this much more time at most: 0.2 is 20 %%"
+        "--max-slowdown",
+        type=share,
+        default=0.34,
+        metavar="SHARE",
+        help="least peak at this much more time at most: 0.2 is 20 %%, none is no limit (default: one more forward)",
     )
+    group.add_argument("--max-recompute", type=int, metavar="N", help="run no op again more than N times")
     group.add_argument(
         "--device",
         metavar="NAME",
@@ -106,7 +115,8 @@ def plan_call(call: Call, args: argparse.Namespace, progress: Report | None) -> 
             loss=call.loaded.loss,
             budget=getattr(args, "budget", None),
             budget_of=getattr(args, "budget_of", "total"),
-            max_slowdown=getattr(args, "max_slowdown", None),
+            max_slowdown=getattr(args, "max_slowdown", 0.34),
+            max_recompute=getattr(args, "max_recompute", None),
             device=getattr(args, "device", None),
             solver=getattr(args, "solver", "auto"),
             optimizer=args.optimizer,
