@@ -110,6 +110,8 @@ def wrap_every_block(name: str, model: nn.Module) -> int:
 
 def _checkpointed(forward: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*args: Any, **kwargs: Any) -> Any:
+        # DenseNet's block goes on filling the list that it gives its layers: run again they would find a longer one
+        args = tuple(list(a) if isinstance(a, list) else a for a in args)
         return checkpoint(forward, *args, use_reentrant=False, **kwargs)
 
     return wrapped

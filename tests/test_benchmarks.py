@@ -8,6 +8,7 @@ import torch
 
 from benchmarks import ogc, output, overhead
 from benchmarks.rivals import n_stages, sequential, stages, wrap_every_block
+from lowtide.acting.loss import scalar_loss
 from tests.networks import NETWORKS
 
 CHAINS = ["alexnet", "resnet18", "densenet121", "efficientnet_b0", "convnext_tiny", "vit_b_16", "swin_t"]
@@ -49,8 +50,9 @@ def test_every_block_is_wrapped(name: str, blocks: int) -> None:
     assert wrap_every_block(name, network.model) == blocks
     calls: list[object] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: calls.append(t) or t, lambda t: t):
-        network.model(*network.args, **network.kwargs)
+        loss = scalar_loss(network.model(*network.args, **network.kwargs), network.loss)
     assert calls
+    loss.backward()
 
 
 def test_ogc_keeps_its_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
