@@ -107,23 +107,23 @@ def _shape_of(x: Any) -> Any:
 def time_call(kind: Kind, device: torch.device) -> Cost:
     """Make the call, a few times. Whatever it raises is passed on."""
     wait: Callable[[], None] = (lambda: torch.cuda.synchronize(device)) if device.type == "cuda" else _nothing
-    with _disable_current_modes(), torch.no_grad():
+    fork = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+    with _disable_current_modes(), torch.no_grad(), fork:
         args, kwargs = kind.make(device)
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            kind.func(*args, **kwargs)  # libraries choose their kernels
-            seen = measure(lambda: kind.func(*args, **kwargs), device)
-            workspace = max(0, seen.peak_bytes - seen.end_bytes)
-            del seen
-            times: list[float] = []
-            begin = time.perf_counter()
-            while len(times) < _LEAST or (time.perf_counter() - begin < _SPEND_S and len(times) < _MOST):
-                wait()
-                start = time.perf_counter()
-                kind.func(*args, **kwargs)
-                wait()
-                times.append(time.perf_counter() - start)
-                if times[-1] > _LONG_S:
-                    break
+        kind.func(*args, **kwargs)  # libraries choose their kernels
+        seen = measure(lambda: kind.func(*args, **kwargs), device)
+        workspace = max(0, seen.peak_bytes - seen.end_bytes)
+        del seen
+        times: list[float] = []
+        begin = time.perf_counter()
+        while len(times) < _LEAST or (time.perf_counter() - begin < _SPEND_S and len(times) < _MOST):
+            wait()
+            start = time.perf_counter()
+            kind.func(*args, **kwargs)
+            wait()
+            times.append(time.perf_counter() - start)
+            if times[-1] > _LONG_S:
+                break
     return Cost(min(times), workspace)  # what else the machine does only adds to it
 
 
@@ -157,7 +157,7 @@ class Cache:
             try:
                 stored: Mapping[str, Sequence[float]] = json.loads(path.read_text())
                 self.costs = {k: Cost(float(s), int(w)) for k, (s, w) in stored.items()}
-            except (OSError, ValueError, TypeError):
+            except (OSError, ValueError, TypeError, AttributeError):
                 self.costs = {}
 
     @staticmethod
