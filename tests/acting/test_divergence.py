@@ -15,6 +15,7 @@ from lowtide.acting.meter import StorageMeter
 from lowtide.acting.ops import op_info
 from lowtide.acting.stream import Stream
 from lowtide.acting.table import table_of
+from lowtide.planning.judge import judge
 from lowtide.planning.plan import Plan
 from tests.outcome import bits
 from tests.plans import drop_everything, random_plan
@@ -272,3 +273,35 @@ def test_checkpoint_of_a_model_whose_first_step_is_another() -> None:
     plain = train(Lazy(), 4, 4, 4)
     torch.manual_seed(0)
     assert train(lowtide.checkpoint(Lazy()), 4, 4, 4) == plain
+
+
+def test_a_save_that_the_plan_does_not_know_of_is_kept() -> None:
+    """It is asked for when the plan has let go of what it would be made from."""
+
+    class Two(nn.Module):
+        def __init__(self, frozen: bool) -> None:
+            super().__init__()
+            self.f, self.g = nn.Linear(8, 8), nn.Linear(8, 8)
+            self.g.weight.requires_grad_(not frozen)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            v = self.f(x).neg()
+            return v.square(), self.g(v)  # g saves v only if its weight is trained
+
+    def once(plan: Plan | None) -> list[Any]:
+        torch.manual_seed(0)
+        model, x = Two(frozen=False), torch.randn(4, 8)
+        with lowtide.remat(plan) if plan else contextlib.nullcontext():
+            square, linear = (t.sum() for t in model(x))
+        square.backward()
+        (g,) = torch.autograd.grad(linear, model.g.weight)
+        return [bits(g), *(bits(p.grad) for p in model.parameters())]
+
+    traced = lowtide.trace(Two(frozen=True), (torch.randn(4, 8),))
+    linear, negated = (
+        next(op for op in traced.ops if "addmm" in op.name),
+        next(op for op in traced.ops if "neg" in op.name),
+    )
+    (moment,) = (u for s in traced.saves if s.value in negated.writes for u in s.uses)
+    plan = judge(traced, linear.writes, {moment: (traced.ops.index(negated),)}, "by hand", "for tests")
+    assert once(plan) == once(None)
