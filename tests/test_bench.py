@@ -3,10 +3,7 @@ its experiments run (on small sizes here) and write what they promise."""
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-import re
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -32,8 +29,6 @@ from lowtide.cli.commands import bench
 from lowtide.errors import InputError, PlanError
 from lowtide.planning.reduce import reduce
 from lowtide.planning.solve import solve
-
-DOC = Path(__file__).parent.parent / "docs" / "thesis.md"
 
 # -- networks -------------------------------------------------------------------------------------------------------
 
@@ -299,24 +294,3 @@ def test_a_table_as_markdown() -> None:
     result = Result("5.9", "none", "Nothing", (Table("t", ("net",), rows),), ("one",))
     assert result.markdown().startswith("## 5.9 Nothing\n\n**t**\n\n| net  |\n")
     assert result.markdown().endswith("\n\n* one\n")
-
-
-# -- the page -------------------------------------------------------------------------------------------------------
-
-
-def test_the_worked_example_prints_what_the_page_says() -> None:
-    pairs = re.findall(r"```python\n(.*?)```\n+```text\n(.*?)```", DOC.read_text(), re.DOTALL)
-    assert pairs
-    names: dict[str, Any] = {}
-    for code, printed in pairs:
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            exec(code, names)
-        assert out.getvalue().strip() == printed.strip()
-
-
-def test_the_figures_of_the_page_are_there() -> None:
-    figures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", DOC.read_text())
-    assert len(figures) == len(EXPERIMENTS)
-    for path in figures:
-        assert (DOC.parent / path).stat().st_size < 200_000

@@ -83,7 +83,7 @@ def plan(
     solvers: list[Any] = [solver]
     if limits_work:
         solvers = [Deep(max_slowdown=max_slowdown, max_recompute=max_recompute)]
-        if limits_time and max_recompute is None:  # either may find the lower peak
+        if max_slowdown is not None and limits_time and max_recompute is None:  # either may find the lower peak
             solvers.append(Budget(max_slowdown=max_slowdown))
 
     def solved(i: int) -> Solution:

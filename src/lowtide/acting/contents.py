@@ -54,4 +54,4 @@ def _fingerprint(storage: UntypedStorage) -> int:
     if storage.nbytes() == 0 or storage.device.type == "meta":
         return 0
     whole = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)  # pyright: ignore[reportArgumentType]
-    return zlib.crc32(memoryview(whole.cpu().numpy()))
+    return zlib.crc32(memoryview(whole.cpu().numpy()))  # pyright: ignore[reportArgumentType]
