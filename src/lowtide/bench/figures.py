@@ -50,7 +50,10 @@ def bars(
         if within is not None:
             for x, v in zip(at, heights, strict=True):
                 if abs(v) > within:
-                    axis.annotate(f"{v:.0f}", (x, within if v > 0 else -within), ha="center", va="top", fontsize=7)
+                    axis.annotate(
+                        f"{v:.0f} %", (x, v / abs(v) * within / 2), ha="center", va="center", rotation=90,
+                        color="white", fontsize=7,
+                    )  # fmt: skip
             heights = [max(-within, min(within, v)) for v in heights]
         axis.bar(at, heights, width, label=name, color=colours[k % len(colours)])
     for name in marks:
