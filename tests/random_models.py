@@ -138,7 +138,6 @@ STRUCTURED: list[Callable[[Tensor], Tensor]] = [
     lambda t: F.scaled_dot_product_attention(t, t, t), lambda t: torch.complex(t, t.sin()).conj().mul(1j).real,
     lambda t: torch.polar(t.abs() + 0.1, t).imag.neg(),
     lambda t: t.scatter_add(1, torch.zeros_like(t[:, :2], dtype=torch.int64), t[:, :2]),
-    lambda t: F.one_hot(t.argmax(1), CHANNELS).movedim(-1, 1) * t,
     lambda t: (t.to(torch.bfloat16) * 2).to(t.dtype), lambda t: t.double().exp().log().to(t.dtype),
     lambda t: torch.addcmul(t, t, t, value=0.1), lambda t: torch.lerp(t, t.flip(2), 0.3),
     lambda t: t.where(t > 0, t.detach()),
@@ -306,6 +305,12 @@ def function(net: RandomNet, rng: random.Random) -> Instruction:
     return fresh(
         net, rng, rng.choice([lambda t: Twice.apply(t), lambda t: Hidden.apply(t), lambda t: Dirty.apply(t * 1)])
     )
+
+
+@kind(0.3)
+def another_way(net: RandomNet, rng: random.Random) -> Instruction:
+    """A composite op that looks at values, on real tensors only."""
+    return fresh(net, rng, lambda t: F.one_hot(t.argmax(1), CHANNELS).movedim(-1, 1) * t)
 
 
 @kind(0.3)
