@@ -111,3 +111,19 @@ def _rebuildable(step: Step, keep: set[int]) -> Callable[[int], bool]:
                 keep.add(v)
 
     return lambda v: known[v]
+
+
+def drop_within(step: Step, unit: Callable[[str], str]) -> Plan:
+    """Drop everything, but start anew in every unit: what an op of another unit reads is kept.
+
+    Args:
+        unit: path of a module -> the unit it belongs to.
+    """
+    keep: set[int] = set()
+    for op in step.ops[: step.n_forward]:
+        for v in op.reads:
+            made = step.values[v]
+            foreign = made.op >= 0 and unit(step.ops[made.op].module) != unit(op.module)
+            if foreign and made.overwritten < 0 and not step.is_external(v):
+                keep.add(v)
+    return _plan(step, keep, _Lists(random.Random(0), 0.0, 0.0), "drop within units")

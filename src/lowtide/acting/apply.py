@@ -35,15 +35,31 @@ def remat(plan: Plan) -> Generator[None]:
         raise InputError(
             f"lowtide.remat takes a Plan, not {type(plan).__name__}: make one with lowtide.plan or lowtide.load"
         )
+    with _under(plan, frozenset()):
+        yield
+
+
+@contextlib.contextmanager
+def _under(plan: Plan, units: frozenset[str]) -> Generator[None]:
+    """`remat`, with what is known of a model's sharded units."""
     if not torch.is_grad_enabled() or not hooks.allowed():
         yield
         return
-    region = Region(table_of(plan))
+    region = Region(table_of(plan, units))
     try:
         with region.hooks(), region:
             yield
     finally:
         region.close()
+
+
+def _sharded_units(model: nn.Module) -> frozenset[str]:
+    """Paths of the modules that `torch.distributed.fsdp.fully_shard` was called on."""
+    return frozenset(
+        name
+        for name, m in model.named_modules()
+        if any(c.__name__ == "FSDPModule" for c in type(m).__mro__)  # whose module is slow to import
+    )
 
 
 class Handle:
@@ -126,7 +142,7 @@ class _Fixed:
     def __call__(self, model: nn.Module, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not model.training:
             return forward(*args, **kwargs)
-        with remat(self.plan):
+        with _under(self.plan, _sharded_units(model)):
             return forward(*args, **kwargs)
 
 
@@ -145,7 +161,7 @@ class _Planning:
     def __call__(self, model: nn.Module, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.tracing or not (model.training and torch.is_grad_enabled() and hooks.allowed()):
             return forward(*args, **kwargs)
-        with remat(self._plan(model, args, kwargs)):
+        with _under(self._plan(model, args, kwargs), _sharded_units(model)):
             return forward(*args, **kwargs)
 
     def _plan(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan:

@@ -52,6 +52,10 @@ _COPIES = frozenset({"aten::clone", "aten::_to_copy", "aten::contiguous", "aten:
 # Ops of these namespaces compute their outputs from their arguments and nothing else. Of others nothing is known.
 _TRUSTED = frozenset({"aten", "prims", "torchvision"})
 
+# Collectives. They write to tensors that their schemas do not mark, and what they write to may be let go and filled
+# again behind everybody's back: sharded training resizes the storages of gathered parameters.
+_COLLECTIVES = frozenset({"c10d", "fsdp", "_c10d_functional", "symm_mem"})
+
 # Ops that change what a storage *is*: nothing that touches such a storage is replayed.
 _RESHAPES_STORAGE = frozenset({"aten::resize_", "aten::set_", "aten::resize_as_", "aten::_resize_output_"})
 
@@ -67,6 +71,7 @@ class OpInfo:
         mutates_lists: some of what it writes comes in lists (`_foreach_add_`): see `called`.
         statistics: positions of batch-norm statistics and of the training flag, if it is such an op.
         random: it draws from a generator.
+        collective: it exchanges data with other processes. Streams are matched without such ops.
         undefined: its output has no content yet.
         overwrites: it writes its first argument whole, without reading it.
         copy: see _COPIES.
@@ -80,6 +85,7 @@ class OpInfo:
     mutates_lists: bool
     statistics: tuple[tuple[int, int], int | None] | None
     random: bool
+    collective: bool
     undefined: bool
     overwrites: bool
     copy: bool
@@ -115,6 +121,10 @@ def op_info(func: OpOverload) -> OpInfo:
             position += 1
     returns_tensor = any(_mentions_tensor(str(r.type)) for r in schema.returns)
     writes = bool(mutates or mutates_kw)
+    if func.namespace == "c10d":  # without marks: everything may be written
+        positional = [a for a in schema.arguments if not a.kwarg_only]
+        mutates = [i for i, a in enumerate(positional) if _mentions_tensor(str(a.type))]
+        writes = bool(mutates)
     view = (aliases and not writes) or schema.name in _SILENT_VIEWS
     statistics = _NORM_STATISTICS.get(schema.name)
     if statistics is not None:
@@ -132,6 +142,7 @@ def op_info(func: OpOverload) -> OpInfo:
         mutates_lists=lists,
         statistics=statistics,
         random=torch.Tag.nondeterministic_seeded in func.tags,
+        collective=func.namespace in _COLLECTIVES,
         undefined=schema.name in _UNDEFINED,
         overwrites=schema.name in _OVERWRITES,
         copy=schema.name in _COPIES,

@@ -15,7 +15,7 @@ from torch._ops import OpOverload
 from lowtide.acting.ops import OpInfo, op_info
 from lowtide.acting.table import Entry, Table
 
-_COPIES_AHEAD = 6  # how many copies in a row may be missing: fake and real streams differ in copies now and then
+_ASIDE = 24  # how many copies and allocations in a row may be missing: streams differ in those now and then
 _ALIKE = 3  # so many ops in a row must be as in the plan to go on from there
 _WINDOW = 64  # how many ops of the plan may be missing
 _PATIENCE = 512  # how many live ops may be in the place of others
@@ -47,7 +47,7 @@ class Stream:
         if cursor >= len(entries):
             return None
         if entries[cursor].func is not func or self._lost is not None:
-            found = self._found_again(func) if self._lost is not None else self._over_copies(func, info)
+            found = self._found_again(func) if self._lost is not None else self._step_aside(func, info)
             if found < 0:
                 return None
             cursor = found
@@ -66,16 +66,17 @@ class Stream:
         if self._lost is not None:
             _warn_parted(self.table, *self._lost)
 
-    def _over_copies(self, func: OpOverload, info: OpInfo) -> int:
-        """Where to go on, stepping over copies that only one of the two streams makes. -1: here is nothing like it."""
+    def _step_aside(self, func: OpOverload, info: OpInfo) -> int:
+        """Where to go on, stepping over copies and allocations that only one of the two streams makes. -1: here is
+        nothing like it."""
         entries = self.entries
-        for ahead in range(self.cursor, min(self.cursor + _COPIES_AHEAD, len(entries))):
+        for ahead in range(self.cursor, min(self.cursor + _ASIDE, len(entries))):
             expected = entries[ahead].func
             if expected is func:
                 return ahead
-            if expected is None or not op_info(expected).copy:
+            if expected is None or not _is_aside(op_info(expected)):
                 break
-        if not info.copy:
+        if not _is_aside(info):
             self.lose(entries[self.cursor], info.name)
             self._recent.append(func)
         return -1
@@ -103,6 +104,10 @@ class Stream:
             _warn_parted(self.table, *self._lost)
         self._lost = None
         return at
+
+
+def _is_aside(info: OpInfo) -> bool:
+    return info.copy or info.undefined
 
 
 _warned: weakref.WeakSet[Table] = weakref.WeakSet()

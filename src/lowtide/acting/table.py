@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch._ops import OpOverload
 
+from lowtide.acting.ops import op_info
 from lowtide.acting.trace import INNER_BACKWARD
 from lowtide.planning.plan import Plan
 from lowtide.planning.schedule import Schedule, schedule
@@ -23,6 +24,8 @@ class Entry:
         op: id in the step.
         plain: nothing about it is of interest, only that it came.
         record: it is recomputed at some point, so its arguments are written down.
+        inside: it is recomputed only while backward is in the same sharded unit, so that the unit's parameters are
+            there.
         reads: value ids that it may read; the lists of the plan hold for those.
         inplace: value ids of new versions, in the order of the op's written arguments.
         outs: value ids of the storages it makes, in the order of its outputs.
@@ -34,6 +37,7 @@ class Entry:
     op: int
     plain: bool
     record: bool
+    inside: bool
     reads: frozenset[int]
     inplace: tuple[int, ...]
     outs: tuple[int, ...]
@@ -68,9 +72,30 @@ def _overload(name: str) -> OpOverload | None:
         return None
 
 
-def build_table(plan: Plan) -> Table:
-    """Prepare `plan`. Linear in its step and lists."""
+def _unit(path: str, units: frozenset[str]) -> str:
+    """The innermost of `units` that a module path is in."""
+    while path not in units and path:
+        path = path.rpartition(".")[0]
+    return path
+
+
+def _leaving(plan: Plan, units: frozenset[str]) -> frozenset[int]:
+    """Ops that the plan runs again for a sharded unit that is not their own."""
+    step, left = plan.step, set[int]()
+    for m, ops in plan.runs.items():
+        asking = _unit(step.ops[step.saves[~step.moments[m]].op].module, units)
+        left.update(o for o in ops if _unit(step.ops[o].module, units) != asking)
+    return frozenset(left)
+
+
+def build_table(plan: Plan, units: frozenset[str] = frozenset()) -> Table:
+    """Prepare `plan`. Linear in its step and lists.
+
+    Args:
+        units: paths of the modules whose parameters are sharded, gathered for their forward and backward only.
+    """
     step = plan.step
+    leaving = _leaving(plan, units) if units else frozenset(range(step.n_forward))
     order = schedule(step, plan.keep, plan.runs)
     recorded = {o for ops in plan.runs.values() for o in ops}
     dropped = {
@@ -85,14 +110,18 @@ def build_table(plan: Plan) -> Table:
             continue
         if op.name not in overloads:
             overloads[op.name] = _overload(op.name)
+        func = overloads[op.name]
+        if func is not None and op_info(func).collective:
+            continue
         entries.append(
             Entry(
-                func=overloads[op.name],
+                func=func,
                 name=op.name,
                 module=op.module,
                 op=i,
                 plain=i not in recorded and not any(w in interesting for w in op.writes),
                 record=i in recorded,
+                inside=i not in leaving,
                 reads=frozenset(op.reads),
                 inplace=tuple(new for _, new in op.inplace),
                 outs=tuple(w for w in op.writes if step.values[w].version == 0),
@@ -111,15 +140,15 @@ def build_table(plan: Plan) -> Table:
     )
 
 
-_tables: dict[int, tuple[weakref.ref[Plan], Table]] = {}
+_tables: dict[tuple[int, frozenset[str]], tuple[weakref.ref[Plan], Table]] = {}
 
 
-def table_of(plan: Plan) -> Table:
+def table_of(plan: Plan, units: frozenset[str] = frozenset()) -> Table:
     """The plan's table, built at its first use and dropped with it."""
-    found = _tables.get(id(plan))
+    key = id(plan), units
+    found = _tables.get(key)
     if found is not None and found[0]() is plan:
         return found[1]
-    table = build_table(plan)
-    key = id(plan)
+    table = build_table(plan, units)
     _tables[key] = (weakref.ref(plan, lambda _: _tables.pop(key, None)), table)
     return table

@@ -264,6 +264,7 @@ class Region(TorchDispatchMode):
         self.index = 0
         self.by_key: dict[int, Slot] = {}
         self.undefined: set[int] = set()  # storages without content so far
+        self.gathered: set[int] = set()  # storages that collectives fill: whoever shards them may let go of them
         self.standing: list[Slot] = []  # external and held: they must stay as they are until backward
         self.guards: list[Any] = []  # weak references that keep storage addresses from being used again
 
@@ -276,6 +277,7 @@ class Region(TorchDispatchMode):
         self._seal()
         self.by_key.clear()
         self.undefined.clear()
+        self.gathered.clear()
         for ref in self.guards:
             torch.UntypedStorage._free_weak_ref(ref)
         self.guards.clear()
@@ -327,6 +329,8 @@ class Region(TorchDispatchMode):
             out = called(func, info, args, kwargs or {})
             _follow_writes(written)
             return out
+        if info.collective:
+            return self._collective(func, info, args, kwargs or {})
         entry = self.stream.next(func, info)
         if self.stream.over:
             self.tape.complete = True  # a backward inside the region may let go of what the plan lets go of
@@ -342,6 +346,17 @@ class Region(TorchDispatchMode):
                 self._note_undefined(out)
             return out
         return self._tracked(func, info, entry, args, kwargs or {})
+
+    def _collective(self, func: OpOverload, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        written = self._before_write(info, args, kwargs)
+        out = called(func, info, args, kwargs)
+        _follow_writes(written)
+        for t, _ in written:
+            storage = t.untyped_storage()
+            self.undefined.discard(storage._cdata)
+            self.gathered.add(storage._cdata)
+            self.guards.append(storage._weak_ref())
+        return out
 
     def _tracked(self, func: OpOverload, info: OpInfo, entry: Entry, args: tuple[Any, ...], kwargs: Any) -> Any:
         """An op that will be recomputed, or that writes something recomputation starts from."""
@@ -426,12 +441,12 @@ class Region(TorchDispatchMode):
             if position in scratch:
                 frozen = Scratch(a)
             else:
-                frozen = self._frozen(a, record.reads, ignored)
+                frozen = self._frozen(a, record.reads, ignored, entry.inside)
                 if frozen is _UNKNOWN:
                     return None
             record.args.append(frozen)
         for name, a in kwargs.items():
-            frozen = self._frozen(a, record.reads, ignored)
+            frozen = self._frozen(a, record.reads, ignored, entry.inside)
             if frozen is _UNKNOWN:
                 return None
             record.kwargs[name] = frozen
@@ -446,7 +461,7 @@ class Region(TorchDispatchMode):
             record.generator = (generator, generator.get_state())
         return record
 
-    def _frozen(self, a: Any, reads: list[Slot], ignored: Tensor | None) -> Any:
+    def _frozen(self, a: Any, reads: list[Slot], ignored: Tensor | None, inside: bool) -> Any:
         """An argument with its tensors replaced by refs; `_UNKNOWN` if one of them cannot be had again."""
         if isinstance(a, Tensor):
             if not is_plain(a):
@@ -457,10 +472,12 @@ class Region(TorchDispatchMode):
                 slot = self._external(a, key)
             if not slot.certain or (key in self.undefined and a is not ignored):
                 return _UNKNOWN
+            if key in self.gathered and not inside:
+                return _UNKNOWN
             reads.append(slot)
             return Ref(slot, a)
         if type(a) is list or type(a) is tuple:
-            parts = [self._frozen(b, reads, ignored) for b in a]  # pyright: ignore[reportUnknownVariableType]
+            parts = [self._frozen(b, reads, ignored, inside) for b in a]  # pyright: ignore[reportUnknownVariableType]
             return _UNKNOWN if any(p is _UNKNOWN for p in parts) else parts
         return a
 
