@@ -5,13 +5,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check fuzz bench bench-ogc bench-deep bench-peaks bench-resources bench-overhead clean
+.PHONY: help run test check fuzz bench bench-ogc bench-least bench-peaks bench-resources bench-overhead clean
 
 help:
 	@echo "make run              set up and show a real network trained with and without a plan"
 	@echo "make test             set up and run the tests"
 	@echo "make check            format, lint, types"
-	@echo "make bench            every benchmark; bench-ogc, -deep, -peaks, -resources, -overhead: one of them"
+	@echo "make bench            every benchmark; bench-ogc, -least, -peaks, -resources, -overhead: one of them"
 	@echo "make fuzz             random models and plans against the plain step"
 
 $(BIN)/python:
@@ -39,9 +39,9 @@ check: $(VENV)/.dev
 fuzz: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.fuzz
 
-bench: bench-ogc bench-deep bench-peaks bench-resources bench-overhead
+bench: bench-ogc bench-least bench-peaks bench-resources bench-overhead
 
-bench-ogc bench-deep bench-peaks bench-resources bench-overhead: bench-%: $(VENV)/.dev
+bench-ogc bench-least bench-peaks bench-resources bench-overhead: bench-%: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.$*
 
 clean:

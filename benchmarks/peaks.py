@@ -71,7 +71,9 @@ def step_of(network: Network, forward: Callable[[], Any] | None = None, plan: lo
 
 
 def on_meta(network: Network) -> Network:
-    args, kwargs = map_tensors((network.args, network.kwargs), lambda t: t.to("meta"))
+    args, kwargs = map_tensors(
+        (network.args, network.kwargs), lambda t: t.detach().to("meta").requires_grad_(t.requires_grad)
+    )
     # a loss that holds real targets does not fit meta outputs: the sum has the same peak or a lower one
     return Network(network.model.to("meta"), args, kwargs, None)
 

@@ -56,7 +56,7 @@ def _flat(modules: Iterable[nn.Module]) -> list[nn.Module]:
 
 def stages(name: str, model: Any) -> list[nn.Module] | None:
     """The network as a chain of modules that computes what it computes, or None if it is none."""
-    if name in ("alexnet", "vgg16_bn"):
+    if name == "alexnet" or name.startswith("vgg"):
         return _flat([model.features, model.avgpool, nn.Flatten(), model.classifier])
     if name.startswith("resnet"):
         body = [model.layer1, model.layer2, model.layer3, model.layer4]

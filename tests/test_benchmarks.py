@@ -57,10 +57,12 @@ def test_every_block_is_wrapped(name: str, blocks: int) -> None:
 
 def test_ogc_keeps_its_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "ogc.json"
-    assert ogc.main(["--only", "alexnet,resnet18", "-o", str(file)]) == 0
-    assert "6 of 6 limits kept" in capsys.readouterr().out
+    assert ogc.main(["--only", "vgg11,resnet18", "-o", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert "7 of 7 limits kept" in out
+    assert "2352 +19.5%" in out
     data = json.loads(file.read_text())
-    assert [row["net"] for row in data["rows"]] == ["alexnet", "resnet18"]
+    assert [row["net"] for row in data["rows"]] == ["vgg11", "resnet18", "geometric mean"]
     assert data["where"]["versions"]["torch"] == torch.__version__.partition("+")[0]
 
 
