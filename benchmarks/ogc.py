@@ -55,7 +55,7 @@ NOTES = (
     "MB (2^20), then added FLOPs in percent, then seconds of planning. regular: predicted, without a plan.",
     "Feng & Huang: this project's implementation of their algorithm, on the same executor. torchvision's DenseNets",
     "hand lists of features on, so that their graph has no split vertex; `lowtide bench thesis --only 5.4` has the",
-    "form that it can take apart. thesis: at most one recomputation of an op. default: one more forward of FLOPs at most.",
+    "form that it can take apart. thesis: at most one recomputation of an op. default: one more forward at most.",
     "x1.5: half a step more at most. no limit: whatever work it takes. bound: no plan without compression is below it.",
     "run off: plans executed on meta tensors, storages counted: the largest distance from what was predicted.",
     "published: from the README of their code, on a GPU, cuDNN's workspace included: not our measurements.",
