@@ -45,6 +45,7 @@ from lowtide.acting.ops import (
     storage_key,
     tensors_in,
 )
+from lowtide.acting.recurrent import with_buffer
 from lowtide.acting.sandbox import map_tensors, stand_ins, tensors_of
 from lowtide.acting.traffic import compute_dtype, traffic_bytes
 from lowtide.errors import InputError, LowtideError, TraceError
@@ -227,6 +228,8 @@ class Recorder(TorchDispatchMode):
         self.moments.append(op_id)
         self.node_seq.append(self._current_seq())
         out = called(func, info, args, kwargs)
+        if self.fake is not None:
+            out = with_buffer(func, args, out)
 
         writes: list[int] = []
         inplace: list[tuple[int, int]] = []

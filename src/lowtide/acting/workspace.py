@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes  # pyright: ignore
 from torch.utils._pytree import tree_leaves, tree_map
 
+from lowtide.acting import recurrent
 from lowtide.acting.measure import record_blocks, running_bytes
 from lowtide.planning.step import Step
 
@@ -32,6 +33,9 @@ _BATCHED: dict[str, tuple[int, ...]] = {
     "aten::_safe_softmax": (0,),
     "aten::max_pool2d_with_indices_backward": (0, 1, 7),
     "aten::roll": (0,),
+    # The times are first here, the batch is second: scratch grows with either.
+    recurrent.FORWARD: (0,),
+    recurrent.BACKWARD: (0, 7, 10),
 }
 
 # Calls that read more than this are made on smaller batches, and the growth is carried on.
@@ -158,8 +162,11 @@ def _measured(call: Call) -> int:
 
 
 def _scratch(call: Call) -> int:
-    with _disable_current_modes(), torch.no_grad():
+    name = call.func._schema.name
+    with _disable_current_modes(), torch.set_grad_enabled(name == recurrent.FORWARD):
         args, kwargs = tree_map(lambda x: x.make() if isinstance(x, Shape) else x, (call.args, call.kwargs))
+        if name == recurrent.BACKWARD:
+            args = recurrent.with_real_buffer(args)
         blocks, _, _result = record_blocks(lambda: call.func(*args, **kwargs))
         running = running_bytes(blocks)
     return max(running, default=0) - (running[-1] if running else 0)
