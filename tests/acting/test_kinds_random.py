@@ -67,6 +67,7 @@ DRAWS: dict[str, Callable[[Tensor], Tensor]] = {
     ),
     "attention": lambda t: F.scaled_dot_product_attention(*(t.view(1, 2, 4, 3),) * 3, dropout_p=0.3).reshape(4, 6),
     "noise in place on a view": lambda t: t * torch.zeros(4, 12)[:, ::2].normal_(),
+    "like a tensor elsewhere": lambda t: t * torch.rand_like(torch.empty(4, 6, device="meta"), device="cpu"),
 }
 
 

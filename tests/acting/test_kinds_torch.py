@@ -15,14 +15,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential, create_selective_checkpoint_contexts
 from torch.utils.flop_counter import FlopCounterMode
 
 import lowtide
+from lowtide.acting.meter import StorageMeter
 from lowtide.errors import InputError, TraceError
 from lowtide.planning.plan import Plan
+from lowtide.planning.simulate import simulate
 from tests.outcome import bits
-from tests.plans import drop_everything, random_plan
+from tests.plans import drop_everything, keep_all, random_plan
 from tests.same import Made, assert_same, made, traced
 
 
@@ -488,3 +491,22 @@ def test_several_devices_of_one_step_share_a_meta_branch() -> None:
         return b(x)[:, : shape[1]].repeat(1, 2)
 
     assert_same(lambda: (Between(f), (torch.randn(4, 6),), None))
+
+
+def noisy() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Dropout(0.3), nn.Linear(16, 16), nn.ReLU(True), nn.RReLU())
+
+
+@pytest.mark.parametrize("where", ["meta", "fake"])
+@pytest.mark.parametrize("maker", [keep_all, drop_everything, lambda s: random_plan(s, 2)])
+def test_a_step_without_contents_takes_the_memory_of_a_real_one(where: str, maker: Callable[[Any], Plan]) -> None:
+    """On `meta`, and in a fake mode of the user's own; random ops included, which draw nothing there."""
+    step = lowtide.trace(noisy(), (torch.randn(32, 16),))
+    plan = maker(step)
+    with FakeTensorMode() if where == "fake" else torch.device("meta"):
+        model, x = noisy(), torch.randn(32, 16)
+        with StorageMeter() as meter:
+            with lowtide.remat(plan):
+                loss = model(x).sum()
+            loss.backward()
+    assert meter.peak_bytes == simulate(step, plan).peak_bytes

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
 
 from lowtide.acting import ambient
 from lowtide.acting.ops import outputs_in
@@ -138,6 +139,8 @@ def version_of(t: Tensor) -> int:
 
 def copy_of(t: Tensor) -> Tensor:
     """A tensor on a copy of the whole storage of `t`."""
+    if type(t) is FakeTensor:  # its mode never lets go of a storage that was given to `set_`
+        return t.as_strided((t.untyped_storage().nbytes() // t.element_size(),), (1,), 0).clone()
     storage = t.untyped_storage().clone()
     whole = torch.empty(0, dtype=t.dtype, device=t.device)
     return whole.set_(storage, 0, (storage.nbytes() // max(whole.element_size(), 1),), (1,))

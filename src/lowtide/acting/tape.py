@@ -304,7 +304,7 @@ class Region(TorchDispatchMode):
         if t.is_leaf:
             return Kept(t, t._version if not t.is_inference() else -1)
         # An alias, since a node that holds its own output would never be freed.
-        if is_wrapper(t):
+        if is_wrapper(t) or type(t) is FakeTensor:  # below their dispatch there is another tensor
             return Kept(t.detach(), -1)
         with torch._C._DisableTorchDispatch():
             return Kept(t.detach(), version_of(t))
@@ -454,11 +454,12 @@ class Region(TorchDispatchMode):
             self.stream.lose(entry, f"{info.name} on the outputs of other ops")
             return None
         if info.random:
-            device = next((t.device for t in tensors_in(args)), kwargs.get("device") or torch.device("cpu"))
-            generator = generator_of(args, kwargs, torch.device(device))
-            if generator is None:
+            device = torch.device(kwargs.get("device") or next((t.device for t in tensors_in(args)), "cpu"))
+            generator = generator_of(args, kwargs, device)
+            if generator is not None:
+                record.generator = (generator, generator.get_state())
+            elif device.type != "meta":  # where nothing is drawn
                 return None
-            record.generator = (generator, generator.get_state())
         return record
 
     def _frozen(self, a: Any, reads: list[Slot], ignored: Tensor | None, inside: bool) -> Any:
