@@ -12,8 +12,15 @@ from lowtide.planning.step import Step
 
 def keep_all(step: Step) -> Plan:
     """What PyTorch does."""
-    saved = {s.value for s in step.saves if not step.is_external(s.value) and step.values[s.value].overwritten < 0}
-    return judge(step, saved, {}, "keep all", "for tests")
+    saved = {s.value for s in step.saves if not step.is_external(s.value)}
+    return judge(step, {v for v in saved if _lasts(step, v)}, {}, "keep all", "for tests")
+
+
+def _lasts(step: Step, v: int) -> bool:
+    """Whether the value is not overwritten before its last use."""
+    over = step.values[v].overwritten
+    uses = [u for s in step.saves_of[v] for u in step.saves[s].uses]
+    return over < 0 or max(uses, default=step.n_moments) < step.ops[over].moment
 
 
 def drop_everything(step: Step) -> Plan:

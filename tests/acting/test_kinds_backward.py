@@ -416,6 +416,27 @@ def test_a_langevin_loop_in_forward() -> None:
     assert_same(lambda: (Energy(), (torch.randn(4, 8),), None))
 
 
+def test_a_gradient_in_forward_of_something_overwritten_afterwards() -> None:
+    """It comes from an input that forward changes: it cannot be recomputed, and is kept until it is overwritten."""
+
+    class Ascends(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.f, self.g = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x.mul_(0.9)
+            h = x.exp()
+            s = h.detach().requires_grad_()
+            (g,) = torch.autograd.grad((s.tanh() * s).sum(), s)
+            return torch.tanh(self.f(torch.sigmoid(self.g(h.sigmoid_() + 0.1 * g))))
+
+    step = assert_same(lambda: (Ascends(), (torch.randn(4, 8),), None))
+    keep_all(step)
+    for solver in ("auto", "keep_all"):
+        assert lowtide.plan(step, solver=solver).peak_bytes > 0
+
+
 def test_hooks_on_tensors_parameters_and_nodes() -> None:
     class Hooked(Net):
         def forward(self, x: Tensor) -> Any:

@@ -104,8 +104,9 @@ def _keepable(step: Step, kept: set[int]) -> Iterator[Violation]:
         over = step.values[v].overwritten
         if over < 0:
             continue
+        # A backward inside forward may have been the last to ask, before the overwriting.
         last = max((u for s in step.saves_of.get(v, ()) for u in step.saves[s].uses), default=-1)
-        if over < step.n_forward or step.ops[over].moment <= last:
+        if step.ops[over].moment <= last or (last < 0 and over < step.n_forward):
             by = step.ops[over]
             who = _op(by.name, by.module)
             text = f"the plan keeps value {v}{_maker(step, v)}, which {who} overwrites at moment {by.moment}"
