@@ -111,12 +111,15 @@ class Graph:
     @staticmethod
     def from_step(step: Step) -> Graph:
         """The graph of a step's forward ops. An in-place op (`relu_`, `add_`) is one vertex with what it overwrites,
-        if nobody else reads that; the size is that of the op's first output. Ops that lead nowhere are left out, and
-        ops that read nothing of the graph hang on the input."""
+        if nobody else reads that, and a sum is one with the terms that it alone reads and that backward does not ask
+        for (a batch norm in front of it): so Feng and Huang's program draws residual blocks. The size is that of the
+        op's first output. Ops that lead nowhere are left out, and ops that read nothing of the graph hang on the
+        input."""
         readers: dict[int, int] = {}
         for op in step.ops[: step.n_forward]:
             for r in op.reads:
                 readers[r] = readers.get(r, 0) + 1
+        saved = {s.value for s in step.saves}
         vertex_of = {v: 0 for v in range(len(step.values)) if _is_input(step, v)}  # value -> vertex
         nbytes, cost, ops = [0], [0.0], [list[int]()]
         edges: set[tuple[int, int]] = set()
@@ -135,6 +138,16 @@ class Graph:
                 cost.append(float(op.flops))
                 ops.append([o])
             reads = {vertex_of[r] for r in op.reads if r in vertex_of} or {0}
+            if op.name.startswith("aten.add"):
+                own = [
+                    r for r in op.reads if vertex_of.get(r, 0) > 0 and r not in saved and _reads(step, readers, r) == 1
+                ]
+                terms = {vertex_of[r] for r in own} - {v}
+                for u in terms:
+                    cost[v] += cost[u]
+                    ops[v] = sorted((*ops[v], *ops[u]))
+                reads = (reads | {a for a, b in edges if b in terms}) - terms
+                edges = {(a, b) for a, b in edges if b not in terms}
             edges.update((u, v) for u in reads if u != v)
             vertex_of.update(dict.fromkeys(writes, v))
         return _ordered(nbytes, cost, edges, ops)
@@ -143,6 +156,11 @@ class Graph:
 def _is_input(step: Step, value: int) -> bool:
     v = step.values[value]
     return v.op < 0 and step.storages[v.storage].category is Category.INPUT
+
+
+def _reads(step: Step, readers: Mapping[int, int], value: int) -> int:
+    """How often forward ops read what the op that made `value` writes."""
+    return sum(readers.get(w, 0) for w in step.ops[step.values[value].op].writes)
 
 
 def _ordered(nbytes: list[int], cost: list[float], edges: set[tuple[int, int]], ops: list[list[int]]) -> Graph:

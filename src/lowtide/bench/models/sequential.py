@@ -12,14 +12,18 @@ from torch import Tensor, nn
 
 class Dense(nn.Module):
     """A DenseNet layer that appends its features to its input. torchvision's own hands a list of all features from
-    layer to layer: then no tensor between two layers holds all that is known."""
+    layer to layer: then no tensor between two layers holds all that is known. Its parts are called one by one, since
+    its own forward would copy its input first."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
         self.layer = layer
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([x, self.layer(x)], 1)
+        y = x
+        for part in self.layer.children():
+            y = part(y)
+        return torch.cat([x, y], 1)
 
 
 def sequential(name: str) -> nn.Sequential:
