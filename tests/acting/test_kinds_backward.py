@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 import lowtide
 from lowtide.planning.plan import Plan
@@ -271,6 +272,113 @@ def test_backward_inside_the_region() -> None:
     plain = once(None)
     for maker in PLANS:
         assert once(plan_for(maker)) == plain
+
+
+class Larger(nn.Module):
+    """The gradient of `maximum` has another layout where a dispatch mode is active; so a bias has other last bits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.f = nn.Conv2d(4, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.f(x)
+        return torch.maximum(y, y.contiguous(memory_format=torch.channels_last) * 1.0).square().mean()
+
+
+def larger() -> Made:
+    return Larger(), (torch.randn(1, 4, 5, 5),), None
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_a_backward_inside_the_region_is_that_of_a_step_that_nobody_watches(create_graph: bool) -> None:
+    def once(region: contextlib.AbstractContextManager[Any]) -> list[Any]:
+        model, (x,), _ = made(larger)
+        layouts: list[Any] = []
+        with region:
+            loss = model(x)
+            loss.register_hook(lambda _: layouts.append(_get_current_dispatch_mode_stack()))
+            grads = torch.autograd.grad(loss, list(model.parameters()), create_graph=create_graph)
+        return [layouts[0] if not create_graph else [], *(bits(g) for g in grads)]
+
+    plain = once(contextlib.nullcontext())
+    step = lowtide.trace(*made(larger)[:2])
+    for maker in (keep_all, *PLANS):
+        assert once(lowtide.remat(maker(step))) == plain
+    assert torch.autograd._engine_run_backward is torch.autograd.graph._engine_run_backward  # pyright: ignore
+
+
+def test_with_other_modes_around_a_backward_inside_the_region_sees_them() -> None:
+    class Watch(TorchDispatchMode):
+        names: list[str] = []  # noqa: RUF012
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.names.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    plan = drop_everything(lowtide.trace(*made(larger)[:2]))
+    model, (x,), _ = made(larger)
+    with Watch(), lowtide.remat(plan):
+        loss = model(x)
+        Watch.names.clear()
+        loss.backward()
+    assert "aten.convolution_backward.default" in Watch.names
+
+
+@pytest.mark.parametrize("maker", PLANS)
+@pytest.mark.parametrize("before", ["", "read", "saved"])
+def test_what_a_backward_inside_the_region_writes_is_seen(maker: Callable[[Any], Plan], before: str) -> None:
+    """A backward that changes a parameter and an intermediate tensor, in the middle of forward: what comes after reads
+    the new content, and what came before can be had again as it was or raises."""
+
+    class Rude(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, t: Tensor) -> Tensor:
+            return t.clone()
+
+        @staticmethod
+        def backward(ctx: Any, g: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+            for t in WRITTEN:
+                t.add_(1.0)
+            return g
+
+    WRITTEN: list[Tensor] = []
+
+    class Writes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.f, self.scale = nn.Linear(8, 8), nn.Parameter(torch.ones(8), requires_grad=False)
+            self.rude = True
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = torch.tanh(self.f(x))
+            noise = (x * 2).cos()
+            early = (h * self.scale if before == "saved" else h + self.scale if before == "read" else h).sin()
+            WRITTEN[:] = [self.scale.detach(), noise] if self.rude else []
+            s = x.detach().requires_grad_()
+            (g,) = torch.autograd.grad(Rude.apply(s.exp()).sum(), s)
+            return torch.sigmoid(self.f(early * self.scale) * noise.exp()) * g
+
+    def make() -> Made:
+        return Writes(), (torch.randn(4, 8),), None
+
+    def once(plan: Plan | None) -> list[Any]:
+        model, (x,), _ = made(make)
+        with lowtide.remat(plan) if plan else contextlib.nullcontext():
+            loss = model(x).sum()
+        try:
+            loss.backward()
+        except RuntimeError as e:
+            return ["modified by an inplace operation" in str(e)]
+        return [bits(p.grad) for p in model.parameters()]
+
+    plain = once(None)
+    assert (plain == [True]) == (before == "saved")
+    model, args, _ = made(make)
+    for model.rude in (False, True):  # whether the plan knows of it
+        planned = once(maker(lowtide.trace(model, args)))
+        # What would be recomputed from the old content, and cannot be, raises.
+        assert planned == plain or (before == "read" and planned == [True])
 
 
 def test_several_steps_inside_one_region() -> None:

@@ -16,6 +16,7 @@ from lowtide.acting import hooks
 from lowtide.acting.sandbox import tensors_of
 from lowtide.acting.table import table_of
 from lowtide.acting.tape import Region
+from lowtide.acting.unwatched import unwatched_backward
 from lowtide.errors import InputError
 from lowtide.planning.plan import Plan
 
@@ -47,7 +48,7 @@ def _under(plan: Plan, units: frozenset[str]) -> Generator[None]:
         return
     region = Region(table_of(plan, units))
     try:
-        with region.hooks(), region:
+        with unwatched_backward(), region.hooks(), region:
             yield
     finally:
         region.close()

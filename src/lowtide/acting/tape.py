@@ -26,7 +26,6 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from lowtide.acting.hooks import SavedTensorHooks
 from lowtide.acting.ops import (
@@ -56,6 +55,7 @@ from lowtide.acting.record import (
 )
 from lowtide.acting.stream import Stream
 from lowtide.acting.table import Entry, Table
+from lowtide.acting.unwatched import StepsAside
 from lowtide.errors import ReplayError
 from lowtide.planning.schedule import Action
 
@@ -253,7 +253,7 @@ class Tape:
         target.temporary = not target.held
 
 
-class Region(TorchDispatchMode):
+class Region(StepsAside):
     """Records one forward pass on a tape. Enter it with `hooks()` around the forward."""
 
     def __init__(self, table: Table) -> None:
@@ -267,6 +267,7 @@ class Region(TorchDispatchMode):
         self.gathered: set[int] = set()  # storages that collectives fill: whoever shards them may let go of them
         self.standing: list[Slot] = []  # external and held: they must stay as they are until backward
         self.guards: list[Any] = []  # weak references that keep storage addresses from being used again
+        self.away = False  # a backward runs that this mode does not see
 
     def hooks(self) -> SavedTensorHooks:
         return SavedTensorHooks(self.pack, self.unpack)
@@ -290,10 +291,27 @@ class Region(TorchDispatchMode):
                 slot.version = version_of(slot.tensor)
         self.standing.clear()
 
+    def aside(self) -> None:
+        self.away = True
+        for slot in self.standing:
+            if slot.tensor is not None:
+                slot.version = version_of(slot.tensor)
+
+    def back(self) -> None:
+        """A backward has run. What it has written to shows in version counters, which whoever stands and is held has:
+        nothing later is recomputed from these, and what was to be raises. Of all others it cannot be told."""
+        self.away = False
+        same = [s for s in self.standing if s.tensor is not None and version_of(s.tensor) == s.version]
+        for slot in same:
+            slot.version = -1
+        self.standing = same
+        ids = set(map(id, same))
+        self.by_key = {key: slot for key, slot in self.by_key.items() if id(slot) in ids}
+
     # -- saved tensors ------------------------------------------------------------------------------------------
 
     def pack(self, t: Tensor) -> Any:
-        if self.by_key and is_plain(t):
+        if self.by_key and not self.away and is_plain(t):
             slot = self.by_key.get(storage_key(t))
             # Saves that the plan does not know of are kept: it may let go too early of what they would be made from.
             if slot is not None and slot.drop and slot.op >= 0 and slot.packed < len(slot.saves):
