@@ -11,6 +11,7 @@ from typing import ClassVar
 from lowtide.planning.chain import Chain
 from lowtide.planning.solve.solution import Solution, Status, of_checkpoints
 from lowtide.planning.solve.solver import ChainSolver
+from lowtide.planning.solve.ties import tied
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,9 @@ class Cubic(ChainSolver):
         checkpoints, total, caps = least_sum_plus_worst(chain.a, chain.stored, chain.levels)
         stats = {"claimed_peak_bytes": total, "caps": caps}
         return of_checkpoints(self.name, chain, checkpoints, Status.LEAST_CLAIM, budget, stats)
+
+    def tied(self, chain: Chain, found: tuple[int, ...]) -> list[tuple[int, ...]]:
+        return tied(chain, found, chain.first_peak_bytes)
 
 
 def least_sum_plus_worst(

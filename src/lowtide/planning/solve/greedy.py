@@ -37,18 +37,23 @@ class Greedy(ChainSolver):
             raise InputError(f"grid is {self.grid}: it must be at least 2")
 
     def solve_chain(self, chain: Chain, budget: int | None) -> Solution:
-        stored = [b - a for a, b in zip(chain.stored, chain.stored[1:], strict=False)]  # per stage
-        low, high = max(1, *stored), max(2, sum(stored))
-        wide = _geometric(low, high, self.grid)
-        held = {b: sum(chain.a[c] for c in walk(stored, b)) for b in wide}
-        guess = min(wide, key=lambda b: held[b] + b)
-        middle = sqrt(max(1, held[guess]) * guess)
-        walks = {tuple(walk(stored, b)) for b in (*wide, *_geometric(middle / sqrt(2), middle * sqrt(2), self.grid))}
-        judged = sorted((chain.peak_bytes(w), chain.recompute_cost(w), w) for w in walks)
+        found = walks(chain, self.grid)
+        judged = sorted((chain.peak_bytes(w), chain.recompute_cost(w), w) for w in found)
         best = judged[0][2]
         if budget is not None and judged[0][0] <= budget:
             best = min((cost, peak, w) for peak, cost, w in judged if peak <= budget)[2]
-        return of_checkpoints(self.name, chain, best, Status.HEURISTIC, budget, {"walks": len(walks)})
+        return of_checkpoints(self.name, chain, best, Status.HEURISTIC, budget, {"walks": len(found)})
+
+
+def walks(chain: Chain, grid: int = 12) -> set[tuple[int, ...]]:
+    """The checkpoints of all walks that `Greedy` tries."""
+    stored = [b - a for a, b in zip(chain.stored, chain.stored[1:], strict=False)]  # per stage
+    low, high = max(1, *stored), max(2, sum(stored))
+    wide = _geometric(low, high, grid)
+    held = {b: sum(chain.a[c] for c in walk(stored, b)) for b in wide}
+    guess = min(wide, key=lambda b: held[b] + b)
+    middle = sqrt(max(1, held[guess]) * guess)
+    return {tuple(walk(stored, b)) for b in (*wide, *_geometric(middle / sqrt(2), middle * sqrt(2), grid))}
 
 
 def walk(stored: list[int], b: float) -> list[int]:

@@ -9,6 +9,7 @@ from typing import ClassVar
 from lowtide.planning.chain import Chain
 from lowtide.planning.solve.solution import Solution, Status, of_checkpoints
 from lowtide.planning.solve.solver import ChainSolver
+from lowtide.planning.solve.ties import tied
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,9 @@ class Linear(ChainSolver):
 
     Under a budget B the least bytes of checkpoints up to j, `D(j) = a_j + min{ D(i) : D(i) + M(i,j) <= B }`, decide
     alone what is possible from j on; of all j that can be the last checkpoint the first recomputes least.
+
+    Many sets can have the least peak. On a chain the first that the recursion finds is taken; on a step, where they
+    differ, the best of it, of one that recomputes least and of what `greedy` tries.
 
     Complexity: O(n) time and memory, a million stages in some 2 s. With a budget O(n log n).
     Reference: Hong, Tsai, Wang, Liu, Wu, JPDC 2025 (the objective); the recurrence is FIELD's reconstruction.
@@ -42,6 +46,15 @@ class Linear(ChainSolver):
                 return of_checkpoints(self.name, chain, checkpoints, Status.LEAST_COST, budget)
         checkpoints, peak = least_peak(chain)
         return of_checkpoints(self.name, chain, checkpoints, Status.LEAST_PEAK, budget, {"claimed_peak_bytes": peak})
+
+    def tied(self, chain: Chain, found: tuple[int, ...]) -> list[tuple[int, ...]]:
+        return tied_for_peak(chain, found)
+
+
+def tied_for_peak(chain: Chain, found: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """`found`, a set of least peak, and others of that peak, one that recomputes least among them."""
+    cheapest = least_recomputation(chain, chain.peak_bytes(found))
+    return tied(chain, found, chain.peak_bytes, [] if cheapest is None else [tuple(cheapest)])
 
 
 def least_peak(chain: Chain) -> tuple[list[int], int]:

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from lowtide.planning.chain import Chain
+from lowtide.planning.solve.linear import tied_for_peak
 from lowtide.planning.solve.solution import Solution, Status, of_checkpoints
 from lowtide.planning.solve.solver import ChainSolver
 
@@ -46,3 +47,6 @@ class Quadratic(ChainSolver):
             c = following[c]
         stats = {"claimed_peak_bytes": int(value[0])}
         return of_checkpoints(self.name, chain, checkpoints, Status.LEAST_PEAK, budget, stats)
+
+    def tied(self, chain: Chain, found: tuple[int, ...]) -> list[tuple[int, ...]]:
+        return tied_for_peak(chain, found)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from lowtide.errors import InputError
 from lowtide.planning.chain import Chain
 from lowtide.planning.reduce import Grouping, lift, reduce
+from lowtide.planning.simulate import simulate
 from lowtide.planning.solve.solution import Solution, Status, of_lists
 from lowtide.planning.step import Step
 
@@ -60,10 +61,24 @@ class ChainSolver(Solver):
             raise InputError(f"solver {self.name!r} takes a Chain or a Step, not {type(problem).__name__}")
         chain = reduce(problem, self.granularity)
         found = self.solve_chain(chain, budget)
-        lists = lift(problem, chain, found.schedule or found.checkpoints)
+        checkpoints = found.checkpoints
+        if budget is None and not found.schedule:
+            tied = self.tied(chain, checkpoints)
+            checkpoints = tied[0] if len(tied) == 1 else min(tied, key=lambda c: _cost_on_step(problem, chain, c))
+        lists = lift(problem, chain, found.schedule or checkpoints)
         stats = {**found.stats, "stages": chain.n, "chain_peak_bytes": found.peak_bytes}
-        return of_lists(self.name, problem, lists, Status.ON_CHAIN, budget, stats, found.checkpoints)
+        return of_lists(self.name, problem, lists, Status.ON_CHAIN, budget, stats, checkpoints)
+
+    def tied(self, chain: Chain, found: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """`found`, and sets that are as good for this solver: on a step the best there is taken."""
+        return [found]
 
     @abstractmethod
     def solve_chain(self, chain: Chain, budget: int | None) -> Solution:
         """A plan for `chain`."""
+
+
+def _cost_on_step(step: Step, chain: Chain, checkpoints: tuple[int, ...]) -> tuple[int, int, int]:
+    """What the checkpoints cost once they are a plan of the step: peak, then recomputation, then bytes kept."""
+    timeline = simulate(step, lift(step, chain, checkpoints))
+    return timeline.peak_bytes, timeline.recompute_flops, sum(chain.a[c] for c in checkpoints)
