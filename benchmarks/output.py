@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import shlex
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-_PACKAGES = ("lowtide", "torch", "torchvision", "transformers", "numpy")
+from lowtide.bench.where import where
 
 
 @dataclass(frozen=True)
@@ -79,7 +75,7 @@ class Report:
                 "format": 1,
                 "kind": f"lowtide.benchmark.{self.name}",
                 "title": self.title,
-                "where": where(),
+                "where": where() | {"command": _command()},
                 "rows": self.rows,
                 "limits": [{"what": x.what, "value": x.value, "limit": x.limit, "kept": x.kept} for x in self.limits],
                 "notes": self.notes,
@@ -88,23 +84,8 @@ class Report:
         return 0 if all(x.kept for x in self.limits) else 1
 
 
-def where() -> dict[str, Any]:
-    """Hardware, versions, command and date: what a number means nothing without."""
-    found: dict[str, str] = {}
-    for name in _PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return {
-        "cpu": _cpu(),
-        "cores": os.cpu_count(),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "python": platform.python_version(),
-        "versions": found,
-        "command": shlex.join(["python", "-m", f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]]),
-        "date": time.strftime("%Y-%m-%d"),
-    }
+def _command() -> str:
+    return shlex.join(["python", "-m", f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]])
 
 
 def parser(doc: str | None, names: Sequence[str] = ()) -> argparse.ArgumentParser:
@@ -139,11 +120,3 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
     return str(value)
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())

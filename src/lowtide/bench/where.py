@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-_PACKAGES = ("lowtide", "torch", "torchvision", "timm", "numpy")
+_PACKAGES = ("lowtide", "torch", "torchvision", "timm", "transformers", "numpy")
 
 
 def where() -> dict[str, Any]:
