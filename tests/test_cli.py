@@ -189,6 +189,7 @@ def test_plan_writes_a_file_that_loads_and_says_so_on_stderr(
     assert data["peak_bytes"] == make_plan(make_step()).peak_bytes
     assert data["model"] == f"{net}:make"
     assert "step" not in data
+    assert sum(data["at_peak"]["by_module"].values()) == sum(data["at_peak"]["by_category"].values()) > 0
     assert str(path) in err
     assert lowtide.load(path).peak_bytes == data["peak_bytes"]
     assert planned["kwargs"] == {}

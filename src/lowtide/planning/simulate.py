@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lowtide.planning.plan import Plan
@@ -29,6 +29,7 @@ class Timeline:
         recomputed_bytes: per moment the part that was recomputed, with what running ops need besides.
         recompute_flops, recompute_ops: what the plan runs in addition.
         added_s: the seconds that takes, 0 if the step has no costs.
+        keep, runs: the lists that were simulated.
     """
 
     step: Step
@@ -40,6 +41,8 @@ class Timeline:
     recompute_flops: int
     recompute_ops: int
     added_s: float = 0.0
+    keep: frozenset[int] = frozenset()
+    runs: Mapping[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
 
     @property
     def standing_bytes(self) -> int:
@@ -52,13 +55,23 @@ class Timeline:
 
     def by_category(self, moment: int) -> dict[Category, int]:
         """Bytes of each category at a moment, standing storages included; they add up to `level_bytes[moment]` plus
-        `standing_bytes`. What is held for backward, kept or recomputed, is `ACTIVATION`."""
+        `standing_bytes`. What is held for backward, kept or recomputed, is `ACTIVATION`, workspace `TRANSIENT`."""
         total = dict.fromkeys(Category, 0)
         for s in self.step.storages:
             if s.birth < 0 or s.birth <= moment < s.death:
                 total[s.category] += s.nbytes
         total[Category.ACTIVATION] += self.kept_bytes[moment] + self.recomputed_bytes[moment]
+        what = self.step.moments[moment]
+        if what >= 0 and self.step.workspace_bytes:
+            total[Category.TRANSIENT] += self.step.workspace_bytes[what]
         return total
+
+    def by_module(self, moment: int) -> dict[str, int]:
+        """Bytes per module at a moment, most first, standing storages included; they add up as those by category do.
+        '' is the model or the loss itself (`planning.holders`)."""
+        from lowtide.planning.holders import by_module
+
+        return by_module(self, moment)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -111,7 +124,7 @@ def simulate(step: Step, plan: Plan | Lists | None = None) -> Timeline:
         keep, runs = plan.keep, plan.runs
     else:
         keep, runs = frozenset(plan[0]), plan[1]
-    return _count(step, keep, schedule(step, keep, runs))
+    return replace(_count(step, keep, schedule(step, keep, runs)), keep=keep, runs=runs)
 
 
 def keep_all(step: Step) -> frozenset[int]:
@@ -119,7 +132,7 @@ def keep_all(step: Step) -> frozenset[int]:
     return frozenset(s.value for s in step.saves if not step.is_external(s.value))
 
 
-class _Kept:
+class Kept:
     """What is held since forward, beyond natural lives. Counted per storage: versions share one."""
 
     def __init__(self, step: Step, keep: frozenset[int], order: Schedule) -> None:
@@ -140,10 +153,12 @@ class _Kept:
             m = step.ops[value.op].moment if value.op >= 0 else 0
             born[s] = min(born.get(s, m), m)
         change = [0] * (step.n_moments + 1)
+        self.stays: dict[int, tuple[int, int, int]] = {}  # storage -> first moment, moment after the last, bytes
         for s, release in self.handle.items():
             start = max(step.storages[s].death, born[s])
             end = min(max(release, self.source[s] + 1), step.n_moments)
             if end > start:
+                self.stays[s] = start, end, step.storages[s].nbytes
                 change[start] += step.storages[s].nbytes
                 change[end] -= step.storages[s].nbytes
         self.change = change
@@ -158,7 +173,7 @@ class _Kept:
 
 
 def _count(step: Step, keep: frozenset[int], order: Schedule) -> Timeline:
-    kept = _Kept(step, keep, order)
+    kept = Kept(step, keep, order)
     base = step.base_bytes
     nbytes = [0 if s.external else s.nbytes for s in step.storages]
     size = [nbytes[v.storage] for v in step.values]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 
 def columns(rows: Sequence[Sequence[str]], *, indent: str = "", gap: int = 2) -> list[str]:
@@ -19,6 +20,12 @@ def columns(rows: Sequence[Sequence[str]], *, indent: str = "", gap: int = 2) ->
         cells = [cell.ljust(width[c]) if c == 0 else cell.rjust(width[c]) for c, cell in enumerate(row)]
         lines.append((indent + (" " * gap).join(cells)).rstrip())
     return lines
+
+
+def beside(left: Sequence[str], right: Sequence[str], gap: int = 6) -> list[str]:
+    """Two blocks of lines, one to the right of the other."""
+    width = max(map(len, left), default=0) + gap
+    return [(a.ljust(width) + b).rstrip() for a, b in zip_longest(left, right, fillvalue="")]
 
 
 def shorten(text: str, width: int) -> str:

@@ -9,6 +9,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Protocol
 
 from lowtide.planning.step import Phase
+from lowtide.report.at_peak import describe_at_peak
 from lowtide.report.columns import columns, shorten
 from lowtide.report.curve import curve
 from lowtide.report.modules import module_table
@@ -63,7 +64,8 @@ def describe_step(step: Step) -> str:
 
 
 def describe_plan(plan: Plan) -> str:
-    """Before and after, the bound and what sets it, the added work, and what is kept, by module."""
+    """Before and after, the bound and what sets it, the added work, what is there at the peak, and what is kept, by
+    module."""
     before = plan.total_peak_bytes - plan.peak_bytes + plan.baseline_peak_bytes
     table = [
         ["", "no plan", "planned", ""],
@@ -77,7 +79,17 @@ def describe_plan(plan: Plan) -> str:
         ["solver", f"{plan.solver}: {plan.status}" if plan.status else plan.solver],
     ]
     return "\n".join(
-        [f"Plan for {title(plan.step)}", "", *columns(table), "", *_facts(rows), "", *_modules(plan.step, plan.keep)]
+        [
+            f"Plan for {title(plan.step)}",
+            "",
+            *columns(table),
+            "",
+            *_facts(rows),
+            "",
+            *describe_at_peak(plan),
+            "",
+            *_modules(plan.step, plan.keep),
+        ]
     )
 
 

@@ -1,0 +1,72 @@
+"""What the bytes at the peak are for, by category and by module, without a plan and under it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from lowtide.planning.simulate import Timeline, describe_moment, simulate
+from lowtide.report.columns import beside, columns, shorten
+from lowtide.units import format_bytes
+
+if TYPE_CHECKING:
+    from lowtide.planning.plan import Plan
+
+_ROWS = 8
+
+
+def at_peak(timeline: Timeline) -> dict[str, Any]:
+    """The peak's moment as plain data: where it is, and bytes by category and by module, standing ones included."""
+    m = timeline.peak_moment
+    if not timeline.level_bytes:
+        return {"where": "nowhere", "by_category": {}, "by_module": {}}
+    return {
+        "where": describe_moment(timeline.step, m),
+        "by_category": {c.value: n for c, n in timeline.by_category(m).items() if n},
+        "by_module": timeline.by_module(m),
+    }
+
+
+def describe_at_peak(plan: Plan) -> list[str]:
+    """A table by category beside one by module, and where the two peaks are."""
+    before, after = at_peak(simulate(plan.step)), at_peak(simulate(plan.step, plan))
+    depth = _depth({*before["by_module"], *after["by_module"]})
+    left = _table("at the peak", before["by_category"], after["by_category"])
+    right = _table("by module", _upto_depth(before["by_module"], depth), _upto_depth(after["by_module"], depth))
+    where = [f"without a plan it is in {before['where']},", f"under the plan in {after['where']}"]
+    return [*beside(columns(left), columns(right)), "", *(shorten(line, 100) for line in where)]
+
+
+def _table(title: str, before: Mapping[str, int], after: Mapping[str, int], rows: int = _ROWS) -> list[list[str]]:
+    """Rows from the largest at the plan's peak on; the smallest ones added up."""
+    names = sorted({**after, **before}, key=lambda n: (-after.get(n, 0), -before.get(n, 0)))
+    shown = names if len(names) <= rows else names[: rows - 1]
+    rest = names[len(shown) :]
+    lines = [[title, "no plan", "planned"]]
+    for n in shown:
+        lines.append(
+            [shorten(n or "the model itself", 32), format_bytes(before.get(n, 0)), format_bytes(after.get(n, 0))]
+        )
+    if rest:
+        sums = (sum(side.get(n, 0) for n in rest) for side in (before, after))
+        lines.append([f"({len(rest)} others)", *map(format_bytes, sums)])
+    return lines
+
+
+def _depth(names: set[str]) -> int:
+    """How deep in the network modules can be told apart in so many rows."""
+    depth = max((n.count(".") + 1 for n in names), default=1)
+    while depth > 1 and len({_upto(n, depth) for n in names}) > _ROWS:
+        depth -= 1
+    return depth
+
+
+def _upto_depth(side: Mapping[str, int], depth: int) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for n, nbytes in side.items():
+        total[_upto(n, depth)] = total.get(_upto(n, depth), 0) + nbytes
+    return total
+
+
+def _upto(name: str, depth: int) -> str:
+    return ".".join(name.split(".")[:depth])
