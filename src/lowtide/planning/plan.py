@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from lowtide.errors import InputError
+from lowtide.files import write_whole
 from lowtide.planning.step import Step
 
 FORMAT = 1
@@ -128,21 +128,7 @@ class Plan:
         Raises:
             InputError: if the file cannot be written.
         """
-        target = Path(path)
-        try:
-            fd, tmp = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-            try:
-                umask = os.umask(0)
-                os.umask(umask)
-                os.chmod(tmp, 0o666 & ~umask)  # as any new file; mkstemp makes private ones
-                with os.fdopen(fd, "w") as f:
-                    json.dump(self.to_json(), f, separators=(",", ":"))
-                os.replace(tmp, target)
-            except BaseException:
-                os.unlink(tmp)
-                raise
-        except OSError as e:
-            raise InputError(f"cannot write the plan to {os.fspath(path)!r}: {e.strerror}") from e
+        write_whole(path, json.dumps(self.to_json(), separators=(",", ":")), "the plan")
 
     def __repr__(self) -> str:
         from lowtide.report.text import describe_plan
