@@ -36,21 +36,21 @@ BATCHES: dict[str, int] = {
     "coca": 64,
 }
 REAL: dict[str, tuple[int, int]] = {
-    "alexnet": (128, 224),
-    "vgg16": (4, 224),
-    "resnet50": (8, 224),
-    "densenet121": (4, 224),
-    "inception_v4": (2, 299),
-    "nasnetalarge": (1, 224),
-    "cyclegan": (1, 192),
-    "fcn_resnet50": (2, 224),
-    "gnmt": (64, 24),
-    "coca": (8, 224),
+    "alexnet": (96, 224),
+    "vgg16": (4, 160),
+    "resnet50": (8, 160),
+    "densenet121": (4, 160),
+    "inception_v4": (2, 224),
+    "nasnetalarge": (1, 160),
+    "cyclegan": (1, 160),
+    "fcn_resnet50": (2, 160),
+    "gnmt": (32, 20),
+    "coca": (4, 224),
 }
 QUICK = ("alexnet", "vgg16", "resnet50", "cyclegan", "gnmt", "coca")
 QUICK_REAL: dict[str, tuple[int, int]] = {"alexnet": (32, 160)}
-BY_BATCH = dict.fromkeys(("vgg16", "resnet50", "coca"), (8, 16, 32, 64, 128, 256))
-BY_SIZE = dict.fromkeys(("vgg16", "resnet50", "fcn_resnet50"), (128, 192, 256, 384, 512))
+BY_BATCH = dict.fromkeys(("vgg16", "resnet50", "coca"), (8, 32, 64, 128, 256))
+BY_SIZE = dict.fromkeys(("vgg16", "resnet50", "fcn_resnet50"), (128, 192, 256, 512))
 
 COLUMNS = (
     "net", "batch", "size", "no plan", "planned", "of no plan %", "bound", "added FLOPs %", "predicted off %",

@@ -14,11 +14,11 @@ from lowtide.bench.peaks import mb, peak_of, percent, tensors_of, traced
 from lowtide.bench.result import Experiment, Progress, Result, Row, Table
 from lowtide.bench.segments import stage_of
 from lowtide.models.build import build
-from lowtide.planning.judge import judge
 from lowtide.planning.plan import Plan
-from lowtide.planning.reduce import Grouping, lift, reduce
+from lowtide.planning.reduce import Grouping
 from lowtide.planning.simulate import simulate
 from lowtide.planning.solve import solve
+from lowtide.planning.solve.linear import Linear
 from lowtide.planning.step import Step
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ NOTES = (
     "MB (2^20) above the start of the step; the loss is the sum of the output, dropout off.",
     "plain layers: a convolution or linear layer with the activation and the pooling after it is one stage. "
     "standalone pooling: pooling layers are stages of their own. every op: a stage per op that writes memory. All by "
-    "`linear`: of the checkpoints with the least peak, those that recompute least. The last row is solver `frontier`, "
+    "`linear`: of the checkpoints with the least peak by the formula, those that are best on the step. The last row is "
+    "solver `frontier`, "
     "which plans on the step itself and can cut where a value is overwritten later.",
     "formula: the chain's own peak. predicted: the plan on the step, simulated. found: the step run under the plan.",
     "Which network is meant by plain specification in the thesis is our reading of its table of contents.",
@@ -78,11 +79,8 @@ def _plans(step: Step, stages: nn.Sequential) -> dict[str, tuple[Plan | None, in
         (POOLING, layers_of(stages, pooling_apart=True)),
         (EVERY, "op"),
     ):
-        chain = reduce(step, grain)
-        least = solve(chain, "linear").peak_bytes
-        found = solve(chain, "linear", budget=max(1, least))
-        plan = judge(step, *lift(step, chain, found.checkpoints), solver="linear", status=name)
-        out[name] = plan, chain.n, found.peak_bytes
+        found = solve(step, Linear(granularity=grain))
+        out[name] = found.plan, int(found.stats["stages"]), int(found.stats["chain_peak_bytes"])
     out[FRONTIER] = solve(step, "frontier").plan, None, None
     return out
 

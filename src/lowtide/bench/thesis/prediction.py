@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 # name -> batch, size: activations outweigh parameters, and a step takes a few seconds on two cores.
 SIZES: dict[str, tuple[int, int]] = {
-    "alexnet": (128, 224),
-    "vgg11": (8, 160),
-    "vgg16": (8, 160),
+    "alexnet": (96, 224),
+    "vgg11": (8, 128),
+    "vgg16": (8, 128),
     "resnet18": (16, 160),
-    "resnet50": (8, 160),
+    "resnet50": (8, 128),
     "resnet101": (8, 128),
-    "wide_resnet50_2": (8, 128),
-    "seresnet50": (8, 160),
+    "wide_resnet50_2": (6, 128),
+    "seresnet50": (8, 128),
     "densenet121": (8, 128),
-    "inception_v3": (6, 224),
+    "inception_v3": (4, 224),
     "efficientnet_b0": (8, 160),
-    "cyclegan": (1, 160),
-    "fcn_resnet50": (2, 160),
-    "gnmt": (32, 20),
-    "coca": (4, 224),
+    "cyclegan": (1, 128),
+    "fcn_resnet50": (2, 128),
+    "gnmt": (32, 16),
+    "coca": (3, 224),
 }
 QUICK: dict[str, tuple[int, int]] = {"resnet18": (8, 96), "resnet50": (4, 96), "densenet121": (4, 64)}
 
