@@ -128,9 +128,11 @@ def _happens(plan: Plan, fate: Fate) -> str:
     if fate.what is What.UNUSED:
         return "Dropped in forward; backward never asks for it."
     times = "once" if len(fate.made_at) == 1 else f"{len(fate.made_at)} times"
-    where = "; ".join(place(step, m) for m in fate.made_at[:3])
+    where = "; the ".join(place(step, m) for m in fate.made_at[:3])
     more = f"; and {len(fate.made_at) - 3} more" if len(fate.made_at) > 3 else ""
-    return f"Dropped in forward and recomputed {times}: before the {where}{more}."
+    what = "Recomputed" if fate.what is What.PASSING else "Dropped in forward and recomputed"
+    on = " on the way to others" if fate.what is What.PASSING else ""
+    return f"{what} {times}{on}: before the {where}{more}."
 
 
 def _because(step: Step, fate: Fate) -> list[str]:
