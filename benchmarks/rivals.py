@@ -149,6 +149,7 @@ def _block_list(name: str, model: Any) -> tuple[Any, str] | None:
     """Where a language model keeps its chain of blocks. T5's pass position biases on, and are left alone."""
     return {
         "gpt2": lambda: (model.transformer, "h"),
+        "gpt": lambda: (model, "blocks"),
         "llama": lambda: (model.model, "layers"),
         "bert": lambda: (model.bert.encoder, "layer"),
     }.get(name, lambda: None)()

@@ -47,3 +47,17 @@ def front_of_all(gauge: Gauge) -> list[Reading]:
         if not front or r.added_s < front[-1].added_s:
             front.append(r)
     return front
+
+
+def exact_s(step: Step, budget: int, runs: int, seconds: float) -> float | None:
+    """The least added time in which any op runs again at most `runs` times, by CP-SAT; None without proof."""
+    from lowtide.planning.solve.exact import Program
+
+    program = Program(Frontiers(step), runs, budget)
+    terms = [int(step.seconds[o]) * a for o, active in program.active.items() for a in active]
+    program.model.minimize(sum(terms))
+    solver = program.cp.CpSolver()
+    solver.parameters.max_time_in_seconds = seconds
+    solver.parameters.num_workers = 2
+    solver.parameters.random_seed = 0
+    return solver.objective_value if solver.solve(program.model) == program.cp.OPTIMAL else None

@@ -7,11 +7,10 @@ import pytest
 
 from lowtide.planning.bound import bound
 from lowtide.planning.check import check
-from lowtide.planning.frontiers import Frontiers
 from lowtide.planning.simulate import simulate
 from lowtide.planning.solve.budget import Found, Ground, least_peak, least_time
 from lowtide.planning.step import Step
-from tests.costed_steps import costed, front_of_all
+from tests.costed_steps import costed, exact_s, front_of_all
 from tests.random_steps import residual_net, uniform_chain
 
 
@@ -133,20 +132,6 @@ def test_the_same_question_has_the_same_answer() -> None:
     budget = int(simulate(step).peak_bytes * 0.7)
     a, b = (least_time(step, budget) for _ in range(2))
     assert a == b
-
-
-def exact_s(step: Step, budget: int, runs: int, seconds: float) -> float | None:
-    """The least added time in which any op runs again at most `runs` times, by CP-SAT; None without proof."""
-    from lowtide.planning.solve.exact import Program
-
-    program = Program(Frontiers(step), runs, budget)
-    terms = [int(step.seconds[o]) * a for o, active in program.active.items() for a in active]
-    program.model.minimize(sum(terms))
-    solver = program.cp.CpSolver()
-    solver.parameters.max_time_in_seconds = seconds
-    solver.parameters.num_workers = 2
-    solver.parameters.random_seed = 0
-    return solver.objective_value if solver.solve(program.model) == program.cp.OPTIMAL else None
 
 
 def gaps_to_exact(seeds: range, n_ops: int, seconds: float) -> list[float]:
