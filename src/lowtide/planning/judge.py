@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from lowtide.errors import PlanError
-from lowtide.planning.bound import bound
 from lowtide.planning.check import check
+from lowtide.planning.holding import holding_bound
 from lowtide.planning.plan import Plan
 from lowtide.planning.simulate import simulate
 from lowtide.planning.step import Step
@@ -25,7 +25,7 @@ def judge(step: Step, keep: Iterable[int], runs: Mapping[int, tuple[int, ...]], 
         more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
         raise PlanError(f"this is not a plan for the step: {violations[0].message}{more}")
     timeline = simulate(step, (kept, lists))
-    floor = bound(step)
+    floor = holding_bound(step, timeline.peak_bytes)
     return Plan(
         step=step,
         keep=kept,

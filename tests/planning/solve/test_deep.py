@@ -21,7 +21,7 @@ def test_plans_keep_to_the_limit_and_are_never_worse_than_none(limit: float | No
         found = deep(step, limit)
         assert not check(step, found.keep, found.runs)
         timeline = simulate(step, (found.keep, found.runs))
-        assert bound(step).bytes == found.least_bytes <= found.peak_bytes == timeline.peak_bytes
+        assert bound(step).bytes <= found.least_bytes <= found.peak_bytes == timeline.peak_bytes
         assert found.peak_bytes <= simulate(step).peak_bytes
         assert timeline.recompute_flops == pytest.approx(found.added * step.total_flops)
         assert limit is None or found.added <= limit + 1e-12

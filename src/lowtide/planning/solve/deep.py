@@ -16,6 +16,7 @@ from lowtide.planning.bound import bound
 from lowtide.planning.demand import on_demand
 from lowtide.planning.descent import Descent, Limits
 from lowtide.planning.frontiers import Frontiers
+from lowtide.planning.holding import holding_bound
 from lowtide.planning.simulate import keep_all, simulate
 from lowtide.planning.solve.frontier import Found as Cuts
 from lowtide.planning.solve.frontier import search as search_cuts
@@ -109,7 +110,7 @@ def deep(
         _climb(descent, _nothing_held(fronts, descent), floor, best.peak, better)
     best = descent.trim(best, best.peak, all_runs=True)
     report(1.0)
-    return _found(step, best, baseline, floor, unit, descent.tries)
+    return _found(step, best, baseline, unit, descent.tries)
 
 
 def _starts(fronts: Frontiers, descent: Descent, cuts: Cuts) -> Iterator[tuple[Account, float]]:
@@ -151,9 +152,10 @@ def _silent(_: float) -> None:
     pass
 
 
-def _found(step: Step, a: Account, baseline: int, floor: int, unit: float, tries: int) -> Found:
+def _found(step: Step, a: Account, baseline: int, unit: float, tries: int) -> Found:
     keep, runs = a.row.lists()
     peak = simulate(step, (keep, runs)).peak_bytes
+    floor = holding_bound(step, min(peak, baseline)).bytes
     if peak >= baseline:
         return Found(keep_all(step), {}, baseline, floor, 0.0, tries)
     return Found(keep, runs, peak, floor, a.cost / unit if unit else 0.0, tries)
