@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FAKE_SIZES: dict[str, tuple[int, int]] = {"alexnet": (1024, 224), "vgg16": (64, 224)}
-REAL_SIZES: dict[str, tuple[int, int]] = {"alexnet": (128, 224), "vgg16": (8, 160)}
+REAL_SIZES: dict[str, tuple[int, int]] = {"alexnet": (64, 224), "vgg16": (6, 160)}
 QUICK_SIZES: dict[str, tuple[int, int]] = {"alexnet": (32, 160)}
 
 NONE, PLAIN, POOLING, EVERY = "no checkpoints", "plain layers", "standalone pooling", "every op"
