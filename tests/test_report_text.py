@@ -101,8 +101,8 @@ def test_a_plan_of_a_deep_network_fits_a_screen() -> None:
     )
     step = make_step(modules)
     lines = describe_plan(make_plan(step)).splitlines()
-    assert len(lines) <= 36
-    assert max(map(len, lines)) <= 110
+    assert len(lines) <= 30
+    assert max(map(len, lines)) <= 80
     assert all(line == line.rstrip() for line in lines)
 
 

@@ -5,8 +5,9 @@ import pytest
 from lowtide.planning.simulate import simulate
 from lowtide.planning.step import Category
 from lowtide.report.blocks import Kind
-from lowtide.report.fates import What, fates, sentences, short_op
+from lowtide.report.fates import What, fates, sentences
 from lowtide.report.layers import layers_of
+from lowtide.report.names import short_op
 from lowtide.report.tree import depths, module_work
 from tests.plans import random_plan
 from tests.report.test_blocks import traced

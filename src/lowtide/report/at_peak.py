@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lowtide.planning.simulate import Timeline, describe_moment, simulate
-from lowtide.report.columns import beside, columns, shorten
+from lowtide.report.columns import shorten
+from lowtide.report.document import Pair, Table
+from lowtide.report.names import short_place
 from lowtide.units import format_bytes
 
 if TYPE_CHECKING:
     from lowtide.planning.plan import Plan
 
-_ROWS = 8
+_ROWS = 6
+_PLACE = 58  # beside its label within 80 columns
 
 
 def at_peak(timeline: Timeline) -> dict[str, Any]:
@@ -27,14 +30,17 @@ def at_peak(timeline: Timeline) -> dict[str, Any]:
     }
 
 
-def describe_at_peak(plan: Plan) -> list[str]:
-    """A table by category beside one by module, and where the two peaks are."""
+def at_peak_tables(plan: Plan) -> tuple[Pair, list[list[str]]]:
+    """A table by category beside one by module, and as facts where the two peaks are."""
     before, after = at_peak(simulate(plan.step)), at_peak(simulate(plan.step, plan))
     depth = _depth({*before["by_module"], *after["by_module"]})
     left = _table("at the peak", before["by_category"], after["by_category"])
     right = _table("by module", _upto_depth(before["by_module"], depth), _upto_depth(after["by_module"], depth))
-    where = [f"without a plan it is in {before['where']},", f"under the plan in {after['where']}"]
-    return [*beside(columns(left), columns(right)), "", *(shorten(line, 100) for line in where)]
+    where = [
+        ["peak without a plan", shorten(short_place(before["where"]), _PLACE)],
+        ["peak under the plan", shorten(short_place(after["where"]), _PLACE)],
+    ]
+    return Pair(Table(left), Table(right)), where
 
 
 def _table(title: str, before: Mapping[str, int], after: Mapping[str, int], rows: int = _ROWS) -> list[list[str]]:
@@ -45,7 +51,7 @@ def _table(title: str, before: Mapping[str, int], after: Mapping[str, int], rows
     lines = [[title, "no plan", "planned"]]
     for n in shown:
         lines.append(
-            [shorten(n or "the model itself", 32), format_bytes(before.get(n, 0)), format_bytes(after.get(n, 0))]
+            [shorten(n or "the model itself", 18), format_bytes(before.get(n, 0)), format_bytes(after.get(n, 0))]
         )
     if rest:
         sums = (sum(side.get(n, 0) for n in rest) for side in (before, after))

@@ -8,7 +8,8 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from lowtide.report.columns import columns, shorten
-from lowtide.report.fates import Fate, What, sentences, short_op
+from lowtide.report.fates import Fate, What, sentences
+from lowtide.report.names import short_op
 from lowtide.report.text import title
 from lowtide.units import format_bytes
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from lowtide.planning.simulate import describe_moment
+from lowtide.report.names import place, short_op
 
 if TYPE_CHECKING:
     from lowtide.planning.plan import Plan
@@ -54,12 +54,6 @@ class Fate:
     source_for: tuple[int, ...]
     pinned: str
     alive_anyway: bool
-
-
-def short_op(name: str) -> str:
-    """`'aten.convolution.default' -> 'convolution'`."""
-    parts = name.split(".")
-    return parts[1] if len(parts) > 2 else name
 
 
 def fates(plan: Plan) -> list[Fate]:
@@ -149,13 +143,6 @@ def _because(step: Step, fate: Fate) -> list[str]:
         verb = "Recomputation starts from it" if fate.what in (What.KEPT, What.SOURCE, What.THERE) else "Read"
         out.append(f"{verb} where {_some(names)} {'runs' if len(names) == 1 else 'run'} again.")
     return out
-
-
-def place(step: Step, moment: int) -> str:
-    """`'backward of layer1.0.bn2 (native_batch_norm)'`."""
-    text = describe_moment(step, moment)
-    head, _, op = text.partition(" (")
-    return f"{head} ({short_op(op[:-1])})" if op else text
 
 
 def _some(names: list[str], n: int = 3) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from lowtide.report.fates import short_op
+from lowtide.report.names import short_op
 from lowtide.report.svg import byte_ticks, line, picture, rectangle, scale, text
 from lowtide.report.tree import depths, saved_storages
 from lowtide.units import format_bytes

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from lowtide.planning.step import Phase
 from lowtide.report.blocks import Kind, history
-from lowtide.report.fates import place, short_op
 from lowtide.report.layers import Layers, layers_of
+from lowtide.report.names import place, short_op, short_place
 from lowtide.report.network_svg import network_svg
 from lowtide.report.text import title
 from lowtide.report.timeline_svg import Columns, columns_of, css_class, phase_at, timeline_svg
@@ -105,13 +105,7 @@ def _bound(plan: Plan) -> str:
     bound, step = plan.lower_bound_bytes, plan.step
     text = f"{format_bytes(bound)} above the start; "
     text += f"this plan is at {plan.peak_bytes / bound:.2f} times that; " if bound > 0 else ""
-    return f"{text}set by {_short(plan.bound_op)}" if plan.bound_op and step.n_moments else text.rstrip("; ")
-
-
-def _short(where: str) -> str:
-    """`'backward of bn1 (aten.f.default)'` with the op's short name."""
-    head, _, op = where.partition(" (")
-    return f"{head} ({short_op(op[:-1])})" if op else where
+    return f"{text}set by {short_place(plan.bound_op)}" if plan.bound_op and step.n_moments else text.rstrip("; ")
 
 
 def _work(plan: Plan) -> tuple[str, str]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import zip_longest
-from textwrap import wrap
 from typing import TYPE_CHECKING, Protocol
 
-from lowtide.planning.step import Phase
-from lowtide.report.at_peak import describe_at_peak
-from lowtide.report.columns import columns, shorten
+from lowtide.report.at_peak import at_peak_tables
+from lowtide.report.columns import shorten
 from lowtide.report.curve import curve
+from lowtide.report.document import WIDTH, Document, Facts, Lines, Mood, Part, Picture, Table, plain
 from lowtide.report.modules import module_table
+from lowtide.report.names import place, short_place
 from lowtide.units import format_bytes, format_flops, format_percent, format_seconds
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from lowtide.planning.simulate import Timeline
     from lowtide.planning.step import Step
 
-_WIDTH = 100
+_ROWS = 6  # modules in a table: a report is to fit a screen
 
 
 def title(step: Step) -> str:
@@ -30,10 +29,15 @@ def title(step: Step) -> str:
     inputs = meta.get("inputs") or ""
     text = inputs if isinstance(inputs, str) else ", ".join(map(str, inputs))
     optimizer = f", {meta['optimizer']}" if meta.get("optimizer") else ""
-    return shorten(f"{name} on {text}{optimizer}" if text else f"{name}{optimizer}", _WIDTH)
+    return shorten(f"{name} on {text}{optimizer}" if text else f"{name}{optimizer}", WIDTH - 12)
 
 
 def describe_step(step: Step) -> str:
+    """`step_document` as text."""
+    return plain(step_document(step))
+
+
+def step_document(step: Step) -> Document:
     """The size of a step: ops, FLOPs, bytes by category, and what no plan can change."""
     phases = Counter(op.phase.value for op in step.ops)
     saved = {step.values[s.value].storage for s in step.saves if not step.is_external(s.value)}
@@ -51,19 +55,16 @@ def describe_step(step: Step) -> str:
     if pinned:
         rows.append(["ops that cannot be replayed", f"{sum(pinned.values()):,} ({pinned.most_common(1)[0][0]})"])
     categories = [[c.value, format_bytes(n)] for c, n in step.category_bytes.items() if n]
-    return "\n".join(
-        [
-            f"Step of {title(step)}",
-            "",
-            *_facts(rows),
-            "",
-            "All storages of the step, by what they are for (not all at once)",
-            *columns(categories, indent="  "),
-        ]
-    )
+    heads = ["all storages, by what they are for (not all at once)", ""]
+    return Document(f"Step of {title(step)}", [Facts(rows), Table([heads, *categories])])
 
 
 def describe_plan(plan: Plan) -> str:
+    """`plan_document` as text."""
+    return plain(plan_document(plan))
+
+
+def plan_document(plan: Plan) -> Document:
     """Before and after, the bound and what sets it, the added work, what is there at the peak, and what is kept, by
     module."""
     before = plan.total_peak_bytes - plan.peak_bytes + plan.baseline_peak_bytes
@@ -73,24 +74,15 @@ def describe_plan(plan: Plan) -> str:
         ["peak with all that stood before it", *_pair(before, plan.total_peak_bytes)],
         ["no plan can be below", "", format_bytes(plan.lower_bound_bytes), _times(plan)],
     ]
+    pair, where = at_peak_tables(plan)
     rows = [
-        ["the bound is set by", plan.bound_op or "nothing"],
-        ["added work", _work(plan)],
+        *where,
+        ["the bound is set by", shorten(short_place(plan.bound_op), 58) or "nothing"],
+        *_work(plan),
         ["solver", f"{plan.solver}: {plan.status}" if plan.status else plan.solver],
     ]
-    return "\n".join(
-        [
-            f"Plan for {title(plan.step)}",
-            "",
-            *columns(table),
-            "",
-            *_facts(rows),
-            "",
-            *describe_at_peak(plan),
-            "",
-            *_modules(plan.step, plan.keep),
-        ]
-    )
+    parts: list[Part] = [Table(table), Facts(rows), pair, _modules(plan.step, plan.keep)]
+    return Document(f"Plan for {title(plan.step)}", parts)
 
 
 def _pair(before: int, after: int) -> list[str]:
@@ -103,27 +95,29 @@ def _times(plan: Plan) -> str:
     return f"peak is {plan.peak_bytes / plan.lower_bound_bytes:.2f} times it"
 
 
-def _work(plan: Plan) -> str:
+def _work(plan: Plan) -> list[list[str]]:
     step = plan.step
     if not plan.recompute_ops:
-        return "none: nothing is recomputed"
-    text = f"{plan.recompute_ops:,} op runs, {format_flops(plan.recompute_flops)}"
+        return [["added work", "none: nothing is recomputed"]]
+    work = f"{plan.recompute_ops:,} op runs, {format_flops(plan.recompute_flops)}"
     if step.forward_flops:
-        text += f": {format_percent(plan.recompute_flops / step.forward_flops)} of the forward pass"
-        text += f", {format_percent(plan.recompute_flops / step.total_flops)} of the step"
+        work += f" ({format_percent(plan.recompute_flops / step.forward_flops)} of forward)"
+    rows = [["added work", work]]
     if step.seconds:
-        text += f"; {format_seconds(plan.added_s)}, {format_percent(plan.slowdown)} more time"
-        text += f" ({step.meta['costs']})" if step.meta.get("costs") else ""
-    return text
+        costs = f" ({step.meta['costs']})" if step.meta.get("costs") else ""
+        rows.append(
+            ["added time", f"{format_seconds(plan.added_s)}, {format_percent(plan.slowdown)} of the step{costs}"]
+        )
+    return rows
 
 
-def _modules(step: Step, keep: frozenset[int]) -> list[str]:
-    table = module_table(step, keep)
+def _modules(step: Step, keep: frozenset[int]) -> Part:
+    table = module_table(step, keep, _ROWS)
     if not table:
-        return ["Autograd saves no activation in this step: there is nothing to plan."]
+        return Lines(["Autograd saves no activation in this step: there is nothing to plan."])
     rows = [["activations of", "saved", "kept", "recomputed"]]
     for row in table:
-        name = shorten(row.module or "the model itself", 48)
+        name = shorten(row.module or "the model itself", 36)
         rows.append([name, *map(format_bytes, (row.saved_bytes, row.kept_bytes, row.dropped_bytes))])
     if len(table) > 1:
         sums = (
@@ -132,41 +126,30 @@ def _modules(step: Step, keep: frozenset[int]) -> list[str]:
             sum(r.dropped_bytes for r in table),
         )
         rows.append(["all", *map(format_bytes, sums)])
-    return columns(rows)
+    return Table(rows)
 
 
 def describe_timeline(timeline: Timeline) -> str:
+    """`timeline_document` as text."""
+    return plain(timeline_document(timeline))
+
+
+def timeline_document(timeline: Timeline) -> Document:
     """The curve of memory over the step, where its peak is, and what the bytes at the peak are for."""
     step, m = timeline.step, timeline.peak_moment
     if not timeline.level_bytes:
-        return f"Timeline of {title(step)}: an empty step"
+        return Document(f"Timeline of {title(step)}: an empty step", [])
     at_peak = {c: n for c, n in timeline.by_category(m).items() if n}
     rows = [
-        ["peak of the step", f"{format_bytes(timeline.peak_bytes)}, {_where(step, m)}"],
+        ["peak of the step", f"{format_bytes(timeline.peak_bytes)}, in {shorten(place(step, m), 90)}"],
         ["peak with all that stood before it", format_bytes(timeline.total_peak_bytes)],
         ["no plan changes of it", format_bytes(step.base_bytes[m])],
         ["held since forward", format_bytes(timeline.kept_bytes[m])],
         ["recomputed", format_bytes(timeline.recomputed_bytes[m])],
     ]
-    return "\n".join(
-        [
-            f"Timeline of {title(step)}",
-            "",
-            *curve(step, timeline.level_bytes),
-            "",
-            *_facts(rows),
-            "",
-            "At the peak, by what it is for",
-            *columns([[c.value, format_bytes(n)] for c, n in at_peak.items()], indent="  "),
-        ]
-    )
-
-
-def _where(step: Step, moment: int) -> str:
-    what = step.moments[moment]
-    op = step.ops[what] if what >= 0 else step.ops[step.saves[~what].op]
-    phase = op.phase.value if what >= 0 else Phase.BACKWARD.value
-    return f"in {phase} of {shorten(op.module or 'the model itself', 40)} ({op.name})"
+    categories = [["at the peak, by what it is for", ""], *([c.value, format_bytes(n)] for c, n in at_peak.items())]
+    picture = Picture(curve(step, timeline.level_bytes, width=WIDTH - 12))
+    return Document(f"Timeline of {title(step)}", [picture, Facts(rows), Table(categories)])
 
 
 class DifferenceLike(Protocol):
@@ -206,6 +189,11 @@ class VerdictLike(Protocol):
 
 
 def describe_verdict(verdict: VerdictLike, differences: int = 10) -> str:
+    """`verdict_document` as text."""
+    return plain(verdict_document(verdict, differences))
+
+
+def verdict_document(verdict: VerdictLike, differences: int = 10) -> Document:
     """Whether the planned step is the plain one to the bit, and what both took. At most `differences` of them."""
     v = verdict
     table = [
@@ -219,13 +207,14 @@ def describe_verdict(verdict: VerdictLike, differences: int = 10) -> str:
         ],
         ["time of the step", *_times_of(v)],
     ]
+    lines: list[str] = []
     if v.ok and v.tolerance:
-        lines = ["The planned step agrees with the plain one as well as two plain ones do."]
+        headline = "The planned step agrees with the plain one as well as two plain ones do."
     elif v.ok:
-        lines = ["The planned step is identical to the plain one, bit for bit."]
+        headline = "The planned step is identical to the plain one, bit for bit."
     else:
         n = len(v.differences)
-        lines = [f"The planned step DIFFERS from the plain one in {n:,} place{'s' if n != 1 else ''}:"]
+        headline = f"The planned step DIFFERS from the plain one in {n:,} place{'s' if n != 1 else ''}:"
         lines += [f"  {d.sentence}" for d in v.differences[:differences]]
         if n > differences:
             lines.append(f"  ... and {n - differences:,} more")
@@ -233,7 +222,7 @@ def describe_verdict(verdict: VerdictLike, differences: int = 10) -> str:
     lines.append(f"{v.compared:,} tensors and states compared, {steps}")
     if v.tolerance:
         lines.append(v.tolerance)
-    return "\n".join([*lines, "", *columns(table)])
+    return Document(headline, [Lines(lines), Table(table)], Mood.GOOD if v.ok else Mood.BAD)
 
 
 def _off(predicted: int, measured: int) -> str:
@@ -243,13 +232,3 @@ def _off(predicted: int, measured: int) -> str:
 def _times_of(v: VerdictLike) -> list[str]:
     change = f"{100 * (v.seconds / v.baseline_seconds - 1):+.1f} %" if v.baseline_seconds else ""
     return [format_seconds(v.baseline_seconds), format_seconds(v.seconds), change]
-
-
-def _facts(rows: list[list[str]]) -> list[str]:
-    """Label and text, both to the left, long text on several lines."""
-    width = max(len(label) for label, _ in rows)
-    lines: list[str] = []
-    for label, text in rows:
-        parts = wrap(text, _WIDTH - width - 2, break_long_words=False) or [""]
-        lines += [f"{name.ljust(width)}  {part}".rstrip() for name, part in zip_longest([label], parts, fillvalue="")]
-    return lines

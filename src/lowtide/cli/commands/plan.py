@@ -12,6 +12,7 @@ from lowtide.cli.terminal import Report, Terminal
 from lowtide.errors import TraceError
 from lowtide.planning.simulate import simulate
 from lowtide.report.at_peak import at_peak
+from lowtide.report.text import plan_document
 from lowtide.units import format_bytes
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if args.json:
         terminal.show_json(numbers(plan))
     else:
-        terminal.show(repr(plan))
+        terminal.show_document(plan_document(plan))
     return 0
 
 

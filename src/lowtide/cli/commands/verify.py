@@ -9,7 +9,7 @@ from lowtide.cli.commands.plan import plan_call
 from lowtide.cli.model_arguments import Call, add_model_arguments, load_call, running
 from lowtide.cli.terminal import Report, Terminal
 from lowtide.errors import InputError
-from lowtide.report.text import title
+from lowtide.report.text import title, verdict_document
 
 if TYPE_CHECKING:
     from lowtide.planning.plan import Plan
@@ -58,9 +58,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         return 0 if verdict.ok else 1
     terminal.show(f"{call.title}{_solver(plan)}")
     terminal.show("")
-    headline, _, rest = repr(verdict).partition("\n")
-    terminal.show(headline, style="bold green" if verdict.ok else "bold red")
-    terminal.show(rest)
+    terminal.show_document(verdict_document(verdict))
     return 0 if verdict.ok else 1
 
 
