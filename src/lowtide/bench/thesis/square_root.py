@@ -50,8 +50,8 @@ NOTES = (
     "checkpoints of finished segments are freed (`linear` minimises it). peak of the step: the checkpoints lifted to a "
     "plan of the traced step and simulated. run: that plan run on tensors without data, its storages counted; for coca "
     "the prediction once more, since such a run would use other kernels.",
-    "linear, least work: among the checkpoint sets of linear's peak by the formula, one that recomputes least; "
-    "`linear` itself takes what its recursion finds first.",
+    "linear: of the checkpoint sets of least peak by the formula that are at hand, the one that is best on the step. "
+    "linear, least work: among the sets of that peak, one that recomputes least.",
     "Unit chains: n stages of one unit each that save their input alone; peaks under the revised objective.",
 )
 
