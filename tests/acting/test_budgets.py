@@ -96,7 +96,7 @@ def test_a_model_that_plans_for_itself_keeps_to_its_budget() -> None:
     model, args = _small()
     lowtide.checkpoint(model, budget="95%")
     model(*args).sum().backward()
-    (plan,) = model.__dict__["_lowtide"].plans.values()
+    (plan,) = (made.plan for made in model.__dict__["_lowtide"].own.made.values())
     assert plan.runs
     assert plan.total_peak_bytes <= 0.95 * (plan.baseline_peak_bytes + plan.step.standing_bytes)
 

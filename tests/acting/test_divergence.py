@@ -216,13 +216,14 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     from lowtide.acting import api
 
     seen: list[Any] = []
-    original = api.plan
+    original = api.costed_step
 
-    def plan(model: Any, args: Any = (), kwargs: Any = None, **options: Any) -> Plan:
-        seen.append([tuple(a.shape) for a in args if isinstance(a, Tensor)])
-        return original(model, args, kwargs, **options)
+    def costed_step(model: Any, args: Any, *more: Any) -> Any:
+        if isinstance(model, nn.Module):
+            seen.append([tuple(a.shape) for a in args if isinstance(a, Tensor)])
+        return original(model, args, *more)
 
-    monkeypatch.setattr(api, "plan", plan)
+    monkeypatch.setattr(api, "costed_step", costed_step)
     return seen
 
 

@@ -6,14 +6,14 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
 from lowtide.acting import hooks
-from lowtide.acting.sandbox import tensors_of
+from lowtide.acting.own_plans import OwnPlans
 from lowtide.acting.table import table_of
 from lowtide.acting.tape import Region
 from lowtide.acting.unwatched import unwatched_backward
@@ -41,15 +41,15 @@ def remat(plan: Plan) -> Generator[None]:
 
 
 @contextlib.contextmanager
-def _under(plan: Plan, units: frozenset[str]) -> Generator[None]:
+def _under(plan: Plan, units: frozenset[str]) -> Generator[Region | None]:
     """`remat`, with what is known of a model's sharded units."""
     if not torch.is_grad_enabled() or not hooks.allowed():
-        yield
+        yield None
         return
     region = Region(table_of(plan, units))
     try:
         with unwatched_backward(), region.hooks(), region:
-            yield
+            yield region
     finally:
         region.close()
 
@@ -149,37 +149,22 @@ class _Fixed:
 
 @dataclass
 class _Planning:
-    """Plans at the first training forward of each shape of input, and runs under that."""
+    """Plans at the first training forward of each kind, and runs under that."""
 
-    budget: Any
-    max_plans: int
-    plans: dict[Any, Plan] = field(default_factory=dict[Any, Plan])
-    tracing: bool = False
+    own: OwnPlans
 
     def __deepcopy__(self, memo: Any) -> _Planning:
-        return _Planning(self.budget, self.max_plans, dict(self.plans))
+        return _Planning(self.own.copy())
 
     def __call__(self, model: nn.Module, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self.tracing or not (model.training and torch.is_grad_enabled() and hooks.allowed()):
+        if self.own.tracing or not (model.training and torch.is_grad_enabled() and hooks.allowed()):
             return forward(*args, **kwargs)
-        with _under(self._plan(model, args, kwargs), _sharded_units(model)):
-            return forward(*args, **kwargs)
-
-    def _plan(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan:
-        from lowtide.acting import api
-
-        key = _signature(args, kwargs)
-        plan = self.plans.pop(key, None)
-        if plan is None:
-            self.tracing = True
-            try:
-                plan = api.plan(model, args, kwargs, budget=self.budget)
-            finally:
-                self.tracing = False
-        self.plans[key] = plan  # last used, last to go
-        while len(self.plans) > self.max_plans:
-            del self.plans[next(iter(self.plans))]
-        return plan
+        plan = self.own.plan_for(model, args, kwargs)
+        with _under(plan, _sharded_units(model)) as region:
+            out = forward(*args, **kwargs)
+        if region is not None and region.stream.parted:
+            self.own.left(plan)
+        return out
 
 
 def apply(model: nn.Module, plan: Plan) -> Handle:
@@ -201,22 +186,14 @@ def apply(model: nn.Module, plan: Plan) -> Handle:
     return _install(model, _Fixed(plan))
 
 
-def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """What decides whether a plan fits a call: shapes, dtypes, devices, who wants gradients, plain arguments."""
-    tensors = tuple((tuple(t.shape), t.dtype, t.device, t.requires_grad) for t in tensors_of((args, kwargs)))
-    plain = tuple(
-        (k, v)
-        for k, v in [*enumerate(args), *sorted(kwargs.items())]
-        if isinstance(v, (bool, int, float, str, type(None)))
-    )
-    return tensors + plain
-
-
 def checkpoint(model: nn.Module, budget: Any = None, *, max_plans: int = 8) -> nn.Module:
     """Let the model plan for itself at its first training forward, and run under that plan.
 
-    The plan covers the model's forward (its loss is not known), one plan per shape of input, the `max_plans` last ones
-    kept. In eval mode or under `no_grad` the model runs as it is.
+    The plan covers the model's forward (its loss is not known). There is one for each kind of call: shapes and types of
+    the inputs, which parameters are trained, which modules are in training; the `max_plans` last ones are kept. A plan
+    is made anew when steps take another course than it, and when it no longer fits the budget, because there are
+    gradients now or, on CUDA, an optimizer's state or anything else in memory. If nothing fits any more, the plan of
+    least peak serves, with a warning. In eval mode or under `no_grad` the model runs as it is.
 
     Args:
         model: changed in place: its `forward` is wrapped. `lowtide.Handle(model).remove()` undoes it.
@@ -226,9 +203,9 @@ def checkpoint(model: nn.Module, budget: Any = None, *, max_plans: int = 8) -> n
         The same model.
 
     Raises:
-        InputError: if the arguments cannot be used.
+        InputError: if the arguments cannot be used; at the first forward, if nothing fits the budget.
     """
     if not isinstance(model, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"lowtide.checkpoint takes an nn.Module, not {type(model).__name__}")
-    _install(model, _Planning(budget, max_plans))
+    _install(model, _Planning(OwnPlans(budget, max_plans)))
     return model

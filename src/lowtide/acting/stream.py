@@ -28,6 +28,7 @@ class Stream:
     Attributes:
         cursor: the first op of the plan that has not been met.
         over: the last one has been met.
+        parted: so much of the plan was not met that it is worth a warning.
     """
 
     def __init__(self, table: Table) -> None:
@@ -35,6 +36,7 @@ class Stream:
         self.entries = table.entries
         self.cursor = 0
         self.over = not self.entries
+        self.parted = False
         self._lost: tuple[Entry, str] | None = None  # where the streams parted: what was expected, what came
         self._recent: list[OpOverload] = []
         self._unmet = 0
@@ -64,7 +66,7 @@ class Stream:
     def close(self) -> None:
         """Forward is over."""
         if self._lost is not None:
-            _warn_parted(self.table, *self._lost)
+            self._part(*self._lost)
 
     def _step_aside(self, func: OpOverload, info: OpInfo) -> int:
         """Where to go on, stepping over copies and allocations that only one of the two streams makes. -1: here is
@@ -101,9 +103,13 @@ class Stream:
         assert self._lost is not None
         self._gaps += max(self._unmet, at - self.cursor)
         if self._gaps > _UNNOTICED + len(self.entries) // 16:
-            _warn_parted(self.table, *self._lost)
+            self._part(*self._lost)
         self._lost = None
         return at
+
+    def _part(self, expected: Entry, got: str) -> None:
+        self.parted = True
+        _warn_parted(self.table, expected, got)
 
 
 def _is_aside(info: OpInfo) -> bool:
