@@ -78,7 +78,7 @@ FORBIDDEN = {
     "models": ("lowtide.acting", "lowtide.bench", "lowtide.cli", "lowtide.planning"),
     "bench": ("lowtide.cli",),
 }
-REPR = ("lowtide.report.text",)
+REPR = ("lowtide.report.text", "lowtide.report.notebook")
 
 
 @pytest.mark.parametrize("half", sorted(FORBIDDEN))

@@ -106,6 +106,12 @@ class Verdict:
 
         return describe_verdict(self)
 
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from lowtide.report.notebook import verdict_html
+
+        return verdict_html(self)
+
 
 def verify(
     model: nn.Module,

@@ -135,6 +135,12 @@ class Plan:
 
         return describe_plan(self)
 
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from lowtide.report.notebook import plan_html
+
+        return plan_html(self)
+
 
 def load(path: str | os.PathLike[str]) -> Plan:
     """Read a plan that `Plan.save` wrote.

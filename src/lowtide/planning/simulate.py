@@ -95,6 +95,12 @@ class Timeline:
 
         return describe_timeline(self)
 
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from lowtide.report.notebook import timeline_html
+
+        return timeline_html(self)
+
 
 def describe_moment(step: Step, moment: int) -> str:
     """Where a moment is, for people: `'backward of layer1.0.bn3 (aten.native_batch_norm_backward)'`."""

@@ -20,7 +20,7 @@ def curve(step: Step, level_bytes: Sequence[int], *, width: int = 72, height: in
     the left, and a line that names the phases below."""
     n = len(level_bytes)
     width = min(width, n)
-    starts = [n * c // width for c in range(width)] + [n]
+    starts = [*_starts(step, n, width), n]
     tops = [max(level_bytes[a:b]) for a, b in pairwise(starts)]
     peak = max(1, *tops) if tops else 1
     eighths = [-(-8 * height * max(0, t) // peak) for t in tops]
@@ -31,6 +31,14 @@ def curve(step: Step, level_bytes: Sequence[int], *, width: int = 72, height: in
         lines.append(f"{label if row == height - 1 else '':>{len(label)}} |{cells}".rstrip())
     lines.append(f"{' ' * len(label)} |{_phases(step, starts)}".rstrip())
     return lines
+
+
+def _starts(step: Step, n: int, width: int) -> list[int]:
+    """The first moment of each column. An optimizer of many small ops gets an eighth of the width at most."""
+    before = next((m for m in range(n) if _phase(step, m) is Phase.OPTIMIZER), n)
+    after = min(n - before, max(1, width // 8)) if 0 < before < n else n - before
+    first = min(before, width - after)
+    return [before * c // first for c in range(first)] + [before + (n - before) * c // after for c in range(after)]
 
 
 def _phases(step: Step, starts: list[int]) -> str:

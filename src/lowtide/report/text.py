@@ -92,7 +92,7 @@ def _pair(before: int, after: int) -> list[str]:
 def _times(plan: Plan) -> str:
     if plan.lower_bound_bytes <= 0:
         return ""
-    return f"peak is {plan.peak_bytes / plan.lower_bound_bytes:.2f} times it"
+    return f"peak is {plan.peak_bytes / plan.lower_bound_bytes:.2f}x it"
 
 
 def _work(plan: Plan) -> list[list[str]]:
