@@ -15,8 +15,9 @@ from lowtide.planning.allowance import allowance
 from lowtide.planning.cost import roofline
 from lowtide.planning.plan import Plan
 from lowtide.planning.simulate import simulate
-from lowtide.planning.solve import Solution, solve
-from lowtide.planning.solve.on_steps import Budget, Deep
+from lowtide.planning.solve import solve
+from lowtide.planning.solve.least import least
+from lowtide.planning.solve.on_steps import Deep
 from lowtide.planning.step import Step
 
 # Added work that is worth it unless one says otherwise, as a fraction of the plain step: forward is a third of it.
@@ -46,7 +47,8 @@ def plan(
             for what is free now less a margin of 8 %. The plan of least added time whose peak is within it.
         budget_of: `'total'`: everything counts, parameters and optimizer state, too; `'step'`: above the step's start.
         max_slowdown: the plan of least peak that adds at most this fraction of the plain step: of its time, or by
-            default, with no device in sight, of its FLOPs: one more forward. None: whatever work it takes.
+            default, with no device in sight, of its FLOPs: one more forward. Among plans of equal peak the one that
+            adds least. None: whatever work it takes.
         max_recompute: how often any op may run again at most; 1 is the class of the thesis.
         device: what time is reckoned for: a name from `lowtide.planning.cost.DEVICES`, or `'measured'` to measure each
             kind of op here first. By default the step's own costs if it has some, else the CUDA device of this
@@ -80,16 +82,16 @@ def plan(
         limit = allowance(step, simulate(step).peak_bytes, budget, budget_of, available)
     report = progress or (lambda *_: None)
     report("plan", 0.0)
-    solvers: list[Any] = [solver]
-    if limits_work:
-        solvers = [Deep(max_slowdown=max_slowdown, max_recompute=max_recompute)]
-        if max_slowdown is not None and limits_time and max_recompute is None:  # either may find the lower peak
-            solvers.append(Budget(max_slowdown=max_slowdown))
 
-    def solved(i: int) -> Solution:
-        return solve(step, solvers[i], limit, progress=lambda f: report("plan", (i + f) / len(solvers)))
+    def planning(x: float) -> None:
+        report("plan", x)
 
-    solution = min((solved(i) for i in range(len(solvers))), key=lambda s: s.peak_bytes)
+    if solver == "auto" and limit is None and max_recompute is None and max_slowdown is not None:
+        solution = least(step, max_slowdown, planning)
+    elif limits_work:
+        solution = solve(step, Deep(max_slowdown=max_slowdown, max_recompute=max_recompute), progress=planning)
+    else:
+        solution = solve(step, solver, limit, progress=planning)
     if solution.plan is None:
         raise InputError(f"solver {solver!r} makes no plan for a step")
     if limit is not None and solution.plan.peak_bytes > limit:
