@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.budget_nets import ATTENTION, loss_of, on_cpu
-from benchmarks.compiled import SETTINGS, Compiled
+from benchmarks.compiled import FEW, SETTINGS, Compiled
 from benchmarks.rivals import n_stages, sequential, without_inplace, wrap_every_block
 from benchmarks.work import Work
 from lowtide.acting.meter import StorageMeter
@@ -48,7 +48,8 @@ def rivals(name: str, make: Make, device: Device, quick: bool) -> Iterator[tuple
     yield _point("blocks", _on_fake(make, wrap), device), plain
     network = on_cpu(make())
     first: Point | None = None
-    for budget, solver in SETTINGS[:: 3 if quick else 1]:
+    settings = FEW[::2] if quick else SETTINGS if name == "resnet50" else FEW
+    for budget, solver in settings:
         try:
             compiled = Compiled(lambda: loss_of(network), budget, solver)
             found = _point(f"compile {budget} {solver}", compiled.run, device)

@@ -29,7 +29,7 @@ def small() -> Network:
 def test_rivals_are_counted_as_steps_are() -> None:
     step = roofline(lowtide.trace(small().model, small().args), A100)
     found = [(p, plain) for p, plain in rivals("small", small, A100, quick=True) if p.name.startswith("compile")]
-    assert len(found) == 3
+    assert len(found) == 2
     plain = found[0][1]
     assert plain.flops == step.total_flops
     assert 0.7 * step.total_seconds < plain.seconds <= step.total_seconds  # without the engine's adding of gradients
