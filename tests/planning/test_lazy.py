@@ -7,7 +7,7 @@ from lowtide.planning.frontiers import Frontiers
 from lowtide.planning.lazy import Choice, Lazy
 from lowtide.planning.simulate import simulate
 from tests.costed_steps import costed, random_choice
-from tests.random_steps import residual_net, uniform_chain
+from tests.random_steps import chain_step, residual_net, uniform_chain
 
 
 def test_every_choice_is_a_plan() -> None:
@@ -49,3 +49,13 @@ def test_what_is_kept_but_not_wanted_is_not_kept() -> None:
     everything = lazy.keep_all()
     keep, _ = lazy.lists(Choice(frozenset(lazy.free), frozenset()))
     assert keep == lazy.lists(everything)[0]
+
+
+def test_held_values_are_made_once_and_others_each_time() -> None:
+    step = chain_step(a=[1] * 7, s=[0] * 6, i=[1] * 6, o=[0] * 6, t=[1] * 6)
+    lazy = Lazy(Frontiers(step))
+    once, always = (
+        lazy.timeline(Choice(frozenset(), again)) for again in (frozenset[int](), frozenset(lazy.fronts.facts))
+    )
+    assert (once.recompute_ops, always.recompute_ops) == (5, 15)  # 5 values; 5 + 4 + 3 + 2 + 1
+    assert always.peak_bytes < once.peak_bytes

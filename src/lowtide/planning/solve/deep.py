@@ -1,6 +1,6 @@
 """deep: the least peak that can be found within a limit on added work, any op run again any number of times.
 
-It starts from the best cuts of the thesis' class (`frontier`), with runs put off until something wants them (`demand`),
+It starts from the best cuts of the thesis' class (`frontier`), with runs put off until something wants them (`lazy`),
 and goes down from there by single-value moves (`descent`), some times over at different paces. FLOPs count as added
 work, or seconds where the step has costs; without seconds, ops without FLOPs are free.
 """
@@ -13,10 +13,10 @@ from time import perf_counter
 
 from lowtide.planning.account import Account, Accountant, Row
 from lowtide.planning.bound import bound
-from lowtide.planning.demand import on_demand
 from lowtide.planning.descent import Descent, Limits
 from lowtide.planning.frontiers import Frontiers
 from lowtide.planning.holding import holding_bound
+from lowtide.planning.lazy import Choice, Lazy
 from lowtide.planning.simulate import keep_all, simulate
 from lowtide.planning.solve.frontier import Found as Cuts
 from lowtide.planning.solve.frontier import search as search_cuts
@@ -115,8 +115,8 @@ def deep(
 
 def _starts(fronts: Frontiers, descent: Descent, cuts: Cuts) -> Iterator[tuple[Account, float]]:
     """Where descents start, and how fast they go: the most promising first."""
-    n = len(fronts.step.values)
-    put_off = descent.read(Row.of(n, on_demand(fronts, cuts.keep)))
+    n, lazy = len(fronts.step.values), Lazy(fronts)
+    put_off = descent.read(Row.of(n, lazy.lists(Choice(cuts.keep, frozenset()))))
     for pace in (0.04, 0.01, 0.02):
         yield put_off, pace
     yield descent.read(Row.of(n, (cuts.keep, cuts.runs))), 0.04
@@ -124,14 +124,14 @@ def _starts(fronts: Frontiers, descent: Descent, cuts: Cuts) -> Iterator[tuple[A
         yield descent.read(Row.of(n, (keep_all(fronts.step), {}))), 0.04
     if fronts.n <= _SMALL:
         yield _nothing_held(fronts, descent), 0.04
-        yield descent.read(Row.of(n, on_demand(fronts, ()))), 0.04
+        yield descent.read(Row.of(n, lazy.lists(Choice(frozenset(), frozenset())))), 0.04
 
 
 def _nothing_held(fronts: Frontiers, descent: Descent) -> Account:
     """Nothing is kept, and what is made again goes at once: little memory, and work that grows with the square of the
     length."""
-    never = dict.fromkeys(fronts.facts, fronts.step.n_moments)
-    return descent.read(Row.of(len(fronts.step.values), on_demand(fronts, (), never)))
+    lists = Lazy(fronts).lists(Choice(frozenset(), frozenset(fronts.facts)))
+    return descent.read(Row.of(len(fronts.step.values), lists))
 
 
 def _climb(descent: Descent, start: Account, low: int, high: int, better: Callable[[Account], None]) -> None:
