@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check fuzz bench bench-ogc bench-least bench-peaks bench-resources bench-overhead bench-budget bench-thesis clean
+.PHONY: help run test check fuzz bench bench-ogc bench-least bench-peaks bench-resources bench-overhead bench-budget bench-thesis pictures clean
 
 help:
 	@echo "make run              set up and show a real network trained with and without a plan"
@@ -13,6 +13,7 @@ help:
 	@echo "make check            format, lint, types"
 	@echo "make bench            every benchmark; bench-ogc, -least, -peaks, -resources, -overhead, -budget: one of them"
 	@echo "make bench-thesis     the experiments of the thesis, into thesis-results/ (lowtide bench thesis)"
+	@echo "make pictures         screenshots and figures of the documentation (needs Chromium)"
 	@echo "make fuzz             random models and plans against the plain step"
 
 $(BIN)/python:
@@ -47,6 +48,9 @@ bench-ogc bench-least bench-peaks bench-resources bench-overhead bench-budget: b
 
 bench-thesis: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/lowtide bench thesis
+
+pictures: $(VENV)/.dev
+	$(BIN)/python -m docs.pictures.make
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis

@@ -120,6 +120,7 @@ def test_every_command_has_help_with_examples_that_parse(name: str, capsys: pyte
     assert main([name, "--help"]) == 0
     text = capsys.readouterr().out
     assert "examples:" in text
+    assert "--json" in text
     examples = command_modules()[name].EXAMPLES
     assert examples
     for example in examples:

@@ -28,8 +28,8 @@ class _Console(Console):
 class Terminal:
     """Output of one command. Colours and progress bars only where a person looks; `NO_COLOR` is respected."""
 
-    def __init__(self) -> None:
-        self._out = _Console(file=sys.stdout, highlight=False, soft_wrap=True)
+    def __init__(self, out: Console | None = None) -> None:
+        self._out = out or _Console(file=sys.stdout, highlight=False, soft_wrap=True)
         self._err = _Console(file=sys.stderr, highlight=False, soft_wrap=True)
 
     def show(self, text: str, style: str = "") -> None:

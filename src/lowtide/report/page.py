@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 WIDTH = 1100  # of the pictures, in their own units
 MOST_DEPTHS = 6
 MOVING = (Kind.KEPT, Kind.RECOMPUTED, Kind.TRANSIENT)  # what a plan has a say in
-AT_PEAK = 12  # blocks that are named
+AT_PEAK = 12  # blocks that are named,
+SMALLEST = 1e-3  # if they are at least this share of all
 
 
 def page(plan: Plan, curve: Points | None = None) -> str:
@@ -149,23 +150,24 @@ def _at_peak(plan: Plan) -> str:
     step = plan.step
     past = history(step, plan.keep, plan.runs)
     alive = past.alive(past.peak()[1])
+    total = sum(past.blocks[b].nbytes for b in alive)
     named = sorted((b for b in alive if past.blocks[b].kind in MOVING), key=lambda b: (-past.blocks[b].nbytes, b))
     rows: list[tuple[Kind | None, str, int]] = []
-    for b in named[:AT_PEAK]:
+    shown = [b for b in named[:AT_PEAK] if past.blocks[b].nbytes >= total * SMALLEST]
+    for b in shown:
         block = past.blocks[b]
         op = step.ops[block.op] if block.op >= 0 else None
         where = f"{short_op(op.name)} of {op.module or 'the model or the loss'}" if op else "there before the step"
         where += ", workspace" if block.storage < 0 else ""
         where += " (backward)" if op and op.phase.value == "backward" else ""
         rows.append((block.kind, where, block.nbytes))
-    if named[AT_PEAK:]:
-        size = sum(past.blocks[b].nbytes for b in named[AT_PEAK:])
-        rows.append((None, f"{len(named) - AT_PEAK:,} smaller ones", size))
+    if named[len(shown) :]:
+        size = sum(past.blocks[b].nbytes for b in named[len(shown) :])
+        rows.append((None, f"{len(named) - len(shown):,} smaller ones", size))
     for kind in Kind:
         blocks = [b for b in alive if past.blocks[b].kind is kind]
         if kind not in MOVING and blocks:
             rows.append((kind, f"all {kind.value}", sum(past.blocks[b].nbytes for b in blocks)))
-    total = sum(past.blocks[b].nbytes for b in alive)
     body = "".join(
         f'<tr><td>{_swatch(kind)}{escape(where)}</td><td class="text">{_moving(kind)}</td>'
         f"<td>{format_bytes(size)}</td></tr>"

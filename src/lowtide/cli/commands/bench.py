@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 import warnings
 from pathlib import Path
+from typing import Any
 
 from lowtide.cli.terminal import Terminal
 from lowtide.errors import InputError
@@ -28,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", metavar="DIR", default="thesis-results", help="where to write (default thesis-results)"
     )
     parser.add_argument("--quick", action="store_true", help="few and small networks, under two minutes")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON instead of tables")
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
@@ -39,7 +41,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     from lowtide.bench.thesis import EXPERIMENTS, conduct
 
-    failed = False
+    failed, results = False, list[dict[str, Any]]()
     for k, number in enumerate(wanted):
         experiment = EXPERIMENTS[number]
         with terminal.progress() as progress, warnings.catch_warnings():
@@ -52,12 +54,16 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             report("start", 0.0)
             result = conduct(experiment, args.quick, report)
             paths = result.write(folder, experiment.draw(result))
-        terminal.show(result.markdown())
+        results.append(result.to_json())
+        if not args.json:
+            terminal.show(result.markdown())
         wall, processor = result.seconds
         terminal.note(
             f"{number}: {wall:.0f} s ({processor:.0f} s of processor time), wrote {', '.join(map(str, paths))}"
         )
         failed = failed or any("error" in row for table in result.tables for row in table.rows)
+    if args.json:
+        terminal.show_json(results)
     return 1 if failed else 0
 
 

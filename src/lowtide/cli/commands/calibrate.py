@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     add_model_arguments(parser)
     parser.add_argument("--on", metavar="DEVICE", help="cpu or cuda:N (default: the CUDA device, if there is one)")
+    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
@@ -31,11 +32,23 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     with terminal.progress() as progress:
         step = with_values(args, terminal, lambda call: _measured(call, args, progress))
     forward_s = sum(step.seconds[: step.n_forward])
-    most = format_bytes(max(step.workspace_bytes, default=0))
-    terminal.show(
-        f"{len(step.ops):,} ops on {cost.device_title(where)}: {format_seconds(step.total_seconds)} a step, "
-        f"{format_seconds(forward_s)} of it forward; most workspace {most}"
-    )
+    most = max(step.workspace_bytes, default=0)
+    if args.json:
+        terminal.show_json(
+            {
+                "device": cost.device_title(where),
+                "ops": len(step.ops),
+                "step_s": step.total_seconds,
+                "forward_s": forward_s,
+                "most_workspace_bytes": most,
+                "kept_in": str(cost.cache_path(where)),
+            }
+        )
+    else:
+        terminal.show(
+            f"{len(step.ops):,} ops on {cost.device_title(where)}: {format_seconds(step.total_seconds)} a step, "
+            f"{format_seconds(forward_s)} of it forward; most workspace {format_bytes(most)}"
+        )
     terminal.note(f"kept in {cost.cache_path(where)}")
     return 0
 
