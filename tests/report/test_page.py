@@ -120,3 +120,13 @@ def test_shares_reach_the_top(top: float) -> None:
 
 def test_steps_leave_out_what_does_not_change() -> None:
     assert steps([0, 1, 2, 3], [5, 5, 7]) == "M0 5H2V7H3"
+
+
+def test_a_long_step_has_a_small_page() -> None:
+    step = make_step(tuple(f"layers.{i // 10}.block.{i % 10}.a" for i in range(3000)))
+    text = page(drop_everything(step))
+    assert len(text) < 1_500_000
+    assert text.count('class="recomputed fill"') <= 700
+    data = data_of(text)["timeline"]
+    assert isinstance(data, dict)
+    assert data["total"][data["peak"]] == max(data["total"])

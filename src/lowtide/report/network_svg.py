@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lowtide.report.names import short_op
 from lowtide.report.svg import byte_ticks, line, picture, rectangle, scale, text
@@ -16,6 +16,16 @@ if TYPE_CHECKING:
 LEFT, RIGHT, TOP, BOTTOM = 74, 14, 26, 8
 LANE = 22  # height of the lane of runs
 GAP = 6
+MOST_BARS = 700
+
+
+class _Bar(NamedTuple):
+    """Bytes kept and dropped, the most runs of an op, and what is said about it."""
+
+    kept: int
+    dropped: int
+    runs: int
+    tip: str
 
 
 def network_svg(plan: Plan, width: int = 1100, height: int = 230) -> str:
@@ -34,31 +44,43 @@ def network_svg(plan: Plan, width: int = 1100, height: int = 230) -> str:
     for ops in plan.runs.values():
         for o in ops:
             runs[o] += 1
-    x = scale(0, n, LEFT, width - RIGHT)
+    count = min(n, MOST_BARS)
+    x = scale(0, count, LEFT, width - RIGHT)
     base = height - BOTTOM - LANE - GAP
-    y = scale(0, max(map(sum, zip(kept, dropped, strict=True))) or 1, base, TOP + 4)
+    bars = [_bar(plan, range(n * k // count, n * (k + 1) // count), kept, dropped, runs) for k in range(count)]
+    top = max(bar.kept + bar.dropped for bar in bars)
+    y = scale(0, top or 1, base, TOP + 4)
     parts = _bands(plan, width, height)
-    for size, name in byte_ticks(max(map(sum, zip(kept, dropped, strict=True))), 4):
+    for size, name in byte_ticks(top, 4):
         parts += [line(LEFT, y(size), width - RIGHT, y(size), "grid"), text(LEFT - 8, y(size) + 4, name, "axis", "end")]
     parts.append(text(LEFT - 8, height - BOTTOM - LANE / 2 + 4, "run again", "axis", "end"))
     parts.append(rectangle(LEFT, height - BOTTOM - LANE, width - RIGHT - LEFT, LANE, "lane"))
     gap = 0.6 if x(1) - x(0) > 3 else 0.0
-    for k, op in enumerate(step.ops[:n]):
-        what = f"{short_op(op.name)}\n{op.module or 'the model itself'}"
+    for k, bar in enumerate(bars):
         w = x(k + 1) - x(k) - gap
-        tip = f"{what}\n{format_bytes(kept[k] + dropped[k])} saved for backward\n{_fate(kept[k], dropped[k], runs[k])}"
-        if kept[k]:
-            parts.append(rectangle(x(k), y(kept[k]), w, base - y(kept[k]), "kept fill", tip))
-        if dropped[k]:
-            top = y(kept[k] + dropped[k])
-            parts.append(rectangle(x(k), top, w, y(kept[k]) - top, "recomputed fill", tip))
-        if runs[k]:
-            classes = f"runs runs-{min(runs[k], 4)}"
-            parts.append(rectangle(x(k), height - BOTTOM - LANE, w, LANE, classes, tip))
+        if bar.kept:
+            parts.append(rectangle(x(k), y(bar.kept), w, base - y(bar.kept), "kept fill", bar.tip))
+        if bar.dropped:
+            above = y(bar.kept + bar.dropped)
+            parts.append(rectangle(x(k), above, w, y(bar.kept) - above, "recomputed fill", bar.tip))
+        if bar.runs:
+            classes = f"runs runs-{min(bar.runs, 4)}"
+            parts.append(rectangle(x(k), height - BOTTOM - LANE, w, LANE, classes, bar.tip))
             if w >= 9:
                 middle = x(k) + w / 2
-                parts.append(text(middle, height - BOTTOM - LANE / 2 + 4, str(runs[k]), "run-count", "middle"))
+                parts.append(text(middle, height - BOTTOM - LANE / 2 + 4, str(bar.runs), "run-count", "middle"))
     return picture(width, height, parts, label, "network")
+
+
+def _bar(plan: Plan, ops: range, kept: list[int], dropped: list[int], runs: list[int]) -> _Bar:
+    """One op, or a few in a row where there are too many; the largest of them gives its name."""
+    largest = max(ops, key=lambda o: (kept[o] + dropped[o], runs[o]))
+    op = plan.step.ops[largest]
+    what = f"{short_op(op.name)}\n{op.module or 'the model itself'}"
+    if len(ops) > 1:
+        what += f"\nand {len(ops) - 1} op{'s' if len(ops) > 2 else ''} beside it"
+    a, b, n = sum(kept[o] for o in ops), sum(dropped[o] for o in ops), max(runs[o] for o in ops)
+    return _Bar(a, b, n, f"{what}\n{format_bytes(a + b)} saved for backward\n{_fate(a, b, n)}")
 
 
 def _fate(kept: int, dropped: int, runs: int) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lowtide.planning.step import Op, Step
 
 WIDTH = 1100  # of the pictures, in their own units
-MOST_DEPTHS = 6
+MOST_ROWS = 400  # of modules: a table beyond that is of no use to anybody
 MOVING = (Kind.KEPT, Kind.RECOMPUTED, Kind.TRANSIENT)  # what a plan has a say in
 AT_PEAK = 12  # blocks that are named,
 SMALLEST = 1e-3  # if they are at least this share of all
@@ -195,8 +195,13 @@ def _tradeoff(plan: Plan, curve: Points) -> str:
 def _modules(plan: Plan) -> str:
     timed = bool(plan.step.seconds)
     heads = ["module", "saved", "kept", "recomputed", "op runs", "added FLOPs", *(["added time"] if timed else [])]
-    most = min(depths(plan.step), MOST_DEPTHS)
-    tables = {d: module_work(plan, d) for d in range(1, most + 1)}
+    tables = {1: module_work(plan, 1)}
+    for d in range(2, depths(plan.step) + 1):
+        rows = module_work(plan, d)
+        if len(rows) > MOST_ROWS:
+            break
+        if len(rows) > len(tables[max(tables)]):  # another depth that shows nothing new is left out
+            tables[d] = rows
     shown = max((d for d, rows in tables.items() if len(rows) <= 24), default=1)
     buttons = "".join(
         f'<button type="button" data-depth-button="{d}" aria-pressed="{str(d == shown).lower()}">{d}</button>'
