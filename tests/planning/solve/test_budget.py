@@ -7,6 +7,7 @@ import pytest
 
 from lowtide.planning.bound import bound
 from lowtide.planning.check import check
+from lowtide.planning.holding import holding_bound
 from lowtide.planning.simulate import simulate
 from lowtide.planning.solve.budget import Found, Ground, least_peak, least_time
 from lowtide.planning.step import Step
@@ -19,7 +20,7 @@ def judged(step: Step, found: Found) -> None:
     assert check(step, found.keep, found.runs) == []
     timeline = simulate(step, (found.keep, found.runs))
     assert (timeline.peak_bytes, timeline.added_s) == (found.peak_bytes, found.added_s)
-    assert found.least_bytes == bound(step).bytes <= found.peak_bytes
+    assert bound(step).bytes <= found.least_bytes <= found.peak_bytes
 
 
 def test_budgets_are_kept_to_and_the_gap_to_all_choices_is_small() -> None:
@@ -83,17 +84,18 @@ def found_step(step: Step) -> Step:
 
 
 def test_a_budget_between_bound_and_least_peak_names_the_least_found() -> None:
-    for seed in range(200):
+    for seed in range(400):
         step = costed(seed, 10, odd=False)
         ground = Ground(step)
         lowest = ground.least_peak(50.0).peak_bytes
-        if lowest > ground.least_bytes:
-            found = ground.solve(ground.least_bytes, tries=200)
+        proven = holding_bound(ground.step).bytes
+        if lowest > proven:
+            found = ground.solve(proven, tries=200)
             if not found.fits:
                 assert "infeasible: the least peak found is" in found.status
                 assert found.peak_bytes <= lowest
                 return
-    raise AssertionError("no such step among 200")
+    raise AssertionError("no such step among 400")
 
 
 @pytest.mark.parametrize("slowdown", [0.0, 0.05, 0.2, 1.0])

@@ -25,6 +25,7 @@ from lowtide.planning.cost import roofline
 from lowtide.planning.descent import Descent, Limits
 from lowtide.planning.frontiers import Frontiers
 from lowtide.planning.gauge import Gauge, Reading
+from lowtide.planning.holding import holding_bound
 from lowtide.planning.lazy import Choice, Lazy, Lists
 from lowtide.planning.prices import Corner, Market
 from lowtide.planning.refine import Refiner, is_better
@@ -307,6 +308,7 @@ class Ground:
         timeline = simulate(self.step, lists)
         least_s = self.least_s(timeline.peak_bytes if budget is None else budget)
         total = self.step.total_seconds
+        fits = budget is not None and timeline.peak_bytes <= budget
         return Found(
             keep=keep,
             runs=runs,
@@ -314,7 +316,7 @@ class Ground:
             added_s=timeline.added_s,
             slowdown=timeline.added_s / total if total else 0.0,
             budget=budget,
-            least_bytes=self.least_bytes,
+            least_bytes=self.least_bytes if fits else holding_bound(self.step, timeline.peak_bytes).bytes,
             least_s=least_s,
         )
 
