@@ -101,7 +101,7 @@ def _bands(plan: Plan, width: int, height: int) -> list[str]:
         for name, group in groupby(".".join(op.module.split(".")[:depth]) for op in step.ops[:n]):
             start, k = k, k + len(list(group))
             found.append((name, start, k))
-        if len(found) > 24 and best:
+        if len(found) > 56 and best:
             break
         best = found
     parts: list[str] = []

@@ -43,8 +43,8 @@ def plan_html(plan: Plan) -> str:
 
 
 def timeline_html(timeline: Timeline) -> str:
-    """A timeline. It does not know its plan, so that what is kept counts as such from when only the plan holds it."""
-    return _html(timeline_document(timeline), _picture(layers(timeline, ()), None))
+    """A timeline: its picture and its report."""
+    return _html(timeline_document(timeline), _picture(layers(timeline, timeline.keep), None))
 
 
 def verdict_html(verdict: VerdictLike) -> str:

@@ -35,7 +35,7 @@ def page(plan: Plan, curve: Points | None = None) -> str:
     step = plan.step
     planned, baseline = layers_of(step, plan), layers_of(step, None)
     columns = columns_of(planned, baseline, WIDTH) if step.n_moments else Columns([], [], [], [])
-    name = escape(title(step))
+    name = escape(title(step, 200))
     css = _asset("pictures.css") + _asset("page.css")
     parts = [
         "<!doctype html>",
@@ -202,7 +202,7 @@ def _modules(plan: Plan) -> str:
             break
         if len(rows) > len(tables[max(tables)]):  # another depth that shows nothing new is left out
             tables[d] = rows
-    shown = max((d for d, rows in tables.items() if len(rows) <= 24), default=1)
+    shown = max((d for d, rows in tables.items() if len(rows) <= 60), default=1)
     buttons = "".join(
         f'<button type="button" data-depth-button="{d}" aria-pressed="{str(d == shown).lower()}">{d}</button>'
         for d in tables

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 _ROWS = 6  # modules in a table: a report is to fit a screen
 
 
-def title(step: Step) -> str:
-    """What was traced, in one line: model, inputs, device."""
+def title(step: Step, width: int = WIDTH - 12) -> str:
+    """What was traced, in one line of at most `width` characters: model, inputs, optimizer."""
     meta = step.meta
     name = str(meta.get("name") or meta.get("model") or "a step")
     inputs = meta.get("inputs") or ""
     text = inputs if isinstance(inputs, str) else ", ".join(map(str, inputs))
     optimizer = f", {meta['optimizer']}" if meta.get("optimizer") else ""
-    return shorten(f"{name} on {text}{optimizer}" if text else f"{name}{optimizer}", WIDTH - 12)
+    return shorten(f"{name} on {text}{optimizer}" if text else f"{name}{optimizer}", width)
 
 
 def describe_step(step: Step) -> str:

@@ -89,10 +89,16 @@ def timeline_svg(
     highest = max(timeline.total_peak_bytes, baseline.timeline.total_peak_bytes if baseline else 0)
     y = scale(0, highest or 1, height - BOTTOM, TOP)
     parts = [*_grid(highest, y, width), *_layers(planned, c, y), *_phases(step, c, height)]
+    at = _summit(planned, c, y)
+    below = False
     if baseline:
+        other = _summit(baseline, c, y)
+        below = abs(other[0] - at[0]) < 260 and abs(other[1] - at[1]) < 18  # two names would be in one place
         parts.append(f'<path d="{steps(c.edges, [y(b) for b in c.baseline])}" class="baseline"/>')
-        parts.append(_peak(baseline, c, y, width, "without a plan", "of-baseline"))
-    parts.append(_peak(planned, c, y, width, "peak", "of-plan"))
+        parts.append(
+            _mark(other, f"without a plan {format_bytes(baseline.timeline.total_peak_bytes)}", "of-baseline", width)
+        )
+    parts.append(_mark(at, f"peak {format_bytes(timeline.total_peak_bytes)}", "of-plan", width, below))
     parts.append(f'<line class="cursor" y1="{TOP}" y2="{height - BOTTOM}" x1="0" x2="0"/>')
     return picture(width, height, parts, label, "timeline")
 
@@ -135,13 +141,15 @@ def _phases(step: Step, c: Columns, height: int) -> list[str]:
     return parts
 
 
-def _peak(of: Layers, c: Columns, y: Scale, width: int, name: str, classes: str) -> str:
-    """A mark and a name at the highest point."""
-    m = of.timeline.peak_moment
-    column = c.of(m)
-    middle, top = (c.edges[column] + c.edges[column + 1]) / 2, y(of.timeline.total_peak_bytes)
-    label = f"{name} {format_bytes(of.timeline.total_peak_bytes)}"
-    anchor = "start" if middle < width / 2 else "end"
-    shift = 10 if anchor == "start" else -10
-    dot = f'<circle cx="{middle:.1f}" cy="{top:.1f}" r="4" class="mark {classes}"/>'
-    return dot + text(middle + shift, top - 7, label, f"mark-name {classes}", anchor)
+def _summit(of: Layers, c: Columns, y: Scale) -> tuple[float, float]:
+    """Where the highest point is."""
+    column = c.of(of.timeline.peak_moment)
+    return (c.edges[column] + c.edges[column + 1]) / 2, y(of.timeline.total_peak_bytes)
+
+
+def _mark(at: tuple[float, float], name: str, classes: str, width: int, below: bool = False) -> str:
+    """A dot and a name on the side where there is room."""
+    x, y = at
+    anchor, shift = ("start", 10) if x < width / 2 else ("end", -10)
+    dot = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" class="mark {classes}"/>'
+    return dot + text(x + shift, y + 18 if below else y - 7, name, f"mark-name {classes}", anchor)
