@@ -29,6 +29,7 @@ from torch import Tensor
 import lowtide
 from lowtide.acting.meter import StorageMeter
 from lowtide.errors import TraceError
+from lowtide.planning.compress import compressed
 from lowtide.planning.plan import Plan
 from lowtide.planning.simulate import simulate
 from tests.outcome import Outcome, differences, outcome_of, seed_all
@@ -50,10 +51,11 @@ class Tally:
     refused: int = 0
     peaks: int = 0
     divergent: int = 0
+    codes: int = 0
     failures: list[str] = field(default_factory=list[str])
 
     def add(self, other: Tally) -> None:
-        for name in ("cases", "steps", "recomputed", "raising", "refused", "peaks", "divergent"):
+        for name in ("cases", "steps", "recomputed", "raising", "refused", "peaks", "divergent", "codes"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.failures += other.failures
 
@@ -124,8 +126,8 @@ def peak_of(step: RandomStep, plan: Plan | None) -> tuple[int, str]:
     return meter.peak_bytes, meter.peak_op
 
 
-def run_case(seed: int, tally: Tally, verbose: bool = False) -> None:
-    """One case; what is wrong with it goes into `tally.failures`."""
+def run_case(seed: int, tally: Tally, verbose: bool = False, compress: bool = False) -> None:
+    """One case; what is wrong with it goes into `tally.failures`. `compress`: with codes wherever they can be."""
     step = random_step(seed)
     way = WAYS[seed % len(WAYS)]
     tally.cases += 1
@@ -144,6 +146,9 @@ def run_case(seed: int, tally: Tally, verbose: bool = False) -> None:
         if not raises:
             tally.failures.append(f"seed {seed}: cannot be traced: {e}")
         return
+    if compress:
+        traced = compressed(traced, least_bytes=1)
+        tally.codes += len(traced.codes)
     plans = [drop_everything(traced)] + [random_plan(traced, seed * 10 + k) for k in range(PLANS_PER_CASE - 1)]
     for plan in plans:
         tally.steps += 1
@@ -176,7 +181,7 @@ EXOTIC = {"gradient_inside", "past_the_counter", "another_way"}
 STATISTICS_BYTES = 2 * 4 * CHANNELS
 
 
-def work(seeds: range, seconds: float, verbose: bool) -> Tally:
+def work(seeds: range, seconds: float, verbose: bool, compress: bool) -> Tally:
     """Cases for all of `seeds`, or as many as `seconds` allow."""
     torch.set_num_threads(1)
     tally, until = Tally(), time.monotonic() + seconds
@@ -184,13 +189,13 @@ def work(seeds: range, seconds: float, verbose: bool) -> Tally:
         if time.monotonic() > until:
             break
         try:
-            run_case(seed, tally, verbose)
+            run_case(seed, tally, verbose, compress)
         except Exception:
             tally.failures.append(f"seed {seed}: {traceback.format_exc()}")
     return tally
 
 
-def _work(job: tuple[range, float, bool]) -> Tally:
+def _work(job: tuple[range, float, bool, bool]) -> Tally:
     return work(*job)
 
 
@@ -201,9 +206,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--cases", type=int, default=10**9, help="how many at most")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--compress", action="store_true", help="plans with codes in the place of saved tensors")
     args = parser.parse_args(argv)
     jobs = max(1, min(args.jobs, args.cases))
-    shares = [(range(args.seed + j, args.seed + args.cases, jobs), args.seconds, args.verbose) for j in range(jobs)]
+    shares = [
+        (range(args.seed + j, args.seed + args.cases, jobs), args.seconds, args.verbose, args.compress)
+        for j in range(jobs)
+    ]
     total = Tally()
     if jobs == 1:
         total.add(_work(shares[0]))
@@ -215,7 +224,8 @@ def main(argv: list[str] | None = None) -> int:
         print(failure)
     print(
         f"{total.cases} random models, {total.steps} planned runs of 2 steps, {total.recomputed} recomputed ops in the "
-        f"plans, {total.raising} models that raise, {total.divergent} runs that left their plan, {total.peaks} peaks: "
+        f"plans, {total.raising} models that raise, {total.divergent} runs that left their plan, {total.peaks} peaks, "
+        f"{total.codes} codes: "
         f"{len(total.failures)} failures"
     )
     for text, n in Counter(f.partition(": ")[2][:60] for f in total.failures).most_common(20):

@@ -25,7 +25,7 @@ def bits(t: Any) -> Any:
     if plain.layout != torch.strided:
         plain = plain.to_dense()
     plain = plain.resolve_conj().resolve_neg().cpu().contiguous()
-    raw = plain.view(torch.uint8) if plain.dim() else plain.reshape(1).view(torch.uint8)
+    raw = plain.reshape(-1).view(torch.uint8)
     return str(t.dtype), str(t.layout), tuple(t.shape), raw.numpy().tobytes()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -12,13 +13,19 @@ from lowtide.acting.cost import device_at_hand, measured
 from lowtide.acting.trace import trace
 from lowtide.errors import InputError
 from lowtide.planning.allowance import allowance
+from lowtide.planning.bound import bound
+from lowtide.planning.compress import compressed, gain_bytes
 from lowtide.planning.cost import roofline
 from lowtide.planning.plan import Plan
 from lowtide.planning.simulate import simulate
-from lowtide.planning.solve import solve
+from lowtide.planning.solve import Solution, solve
 from lowtide.planning.solve.least import least
 from lowtide.planning.solve.on_steps import Deep
 from lowtide.planning.step import Step
+
+# Codes are tried if they lower the bound, or make saved values smaller by this part of the peak: it takes as long again.
+_LEAST_GAIN = 0.05
+_LEAST_GAIN_UNDER_BUDGET = 0.01  # where most is kept
 
 # Added work that is worth it unless one says otherwise, as a fraction of the plain step: forward is a third of it.
 ONE_MORE_FORWARD = 0.34
@@ -37,6 +44,7 @@ def plan(
     device: str | None = None,
     solver: Any = "auto",
     optimizer: Any = None,
+    compress: bool = True,
     progress: Callable[[str, float], None] | None = None,
 ) -> Plan:
     """A plan for one training step: least peak memory, or least added time within a budget.
@@ -54,6 +62,8 @@ def plan(
             kind of op here first. By default the step's own costs if it has some, else the CUDA device of this
             machine, or an A100.
         solver: a name from `lowtide solvers`, or a solver object.
+        compress: hold codes in the place of saved tensors of which backward needs less (`planning.compress`), where
+            that makes the plan better: signs, dropout masks, indices of pools. Gradients are the same to the bit.
         progress: called with a word and a fraction in [0, 1].
 
     Returns:
@@ -82,22 +92,46 @@ def plan(
         limit = allowance(step, simulate(step).peak_bytes, budget, budget_of, available)
     report = progress or (lambda *_: None)
     report("plan", 0.0)
+    forms = _forms(step, compress, _LEAST_GAIN if limit is None else _LEAST_GAIN_UNDER_BUDGET)
 
-    def planning(x: float) -> None:
-        report("plan", x)
+    def solved(i: int) -> Solution:
+        form = forms[i]
 
-    if solver == "auto" and limit is None and max_recompute is None and max_slowdown is not None:
-        solution = least(step, max_slowdown, planning)
-    elif limits_work:
-        solution = solve(step, Deep(max_slowdown=max_slowdown, max_recompute=max_recompute), progress=planning)
-    else:
-        solution = solve(step, solver, limit, progress=planning)
-    if solution.plan is None:
+        def planning(x: float) -> None:
+            report("plan", (i + x) / len(forms))
+
+        if solver == "auto" and limit is None and max_recompute is None and max_slowdown is not None:
+            return least(form, max_slowdown, planning)
+        if limits_work:
+            return solve(form, Deep(max_slowdown=max_slowdown, max_recompute=max_recompute), progress=planning)
+        return solve(form, solver, limit, progress=planning)
+
+    plans = [solved(i).plan for i in range(len(forms))]
+    made = [p for p in plans if p is not None]
+    if not made:
         raise InputError(f"solver {solver!r} makes no plan for a step")
-    if limit is not None and solution.plan.peak_bytes > limit:
-        raise InputError(f"no plan for budget={budget!r}: {solution.plan.status}")
+    best = min(made, key=lambda p: _worth(p, limit))
+    if limit is not None and best.peak_bytes > limit:
+        raise InputError(f"no plan for budget={budget!r}: {best.status}")
+    lowest = min(made, key=lambda p: p.lower_bound_bytes)
     report("plan", 1.0)
-    return solution.plan
+    return replace(best, lower_bound_bytes=lowest.lower_bound_bytes, bound_op=lowest.bound_op)
+
+
+def _forms(step: Step, compress: bool, least_gain: float) -> list[Step]:
+    """The step, and as it is with codes if that makes a difference."""
+    if not compress or step.codes:
+        return [step]
+    small = compressed(step)
+    matters = gain_bytes(small) >= least_gain * simulate(step).peak_bytes or bound(small).bytes < bound(step).bytes
+    return [step, small] if small.codes and matters else [step]
+
+
+def _worth(plan: Plan, limit: int | None) -> tuple[float, ...]:
+    """Less is better. Codes take some time, too, which is not reckoned with: where all else is equal, without."""
+    added = plan.slowdown
+    order = (plan.peak_bytes, added) if limit is None else (max(0, plan.peak_bytes - limit), added, plan.peak_bytes)
+    return (*order, len(plan.step.codes))
 
 
 def _is_auto(budget: Any) -> bool:

@@ -10,8 +10,9 @@ import contextlib
 import functools
 import operator
 import threading
-from collections.abc import Collection
-from typing import Any
+import weakref
+from collections.abc import Collection, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 
 from lowtide.acting import ambient
+from lowtide.acting.codec import Codec
 from lowtide.acting.ops import outputs_in
 from lowtide.errors import ReplayError
 
@@ -56,11 +58,14 @@ class Slot:
         temporary: it was recomputed on demand, outside the plan's lists.
         nbytes: size of its storage.
         handles: weak references to those of autograd's handles that stand for this value, until it is overwritten.
+        code: what is held in its place for backward, a value of its own; None if nothing is.
+        codec: of a slot for a code: what makes it.
+        made: the code that was made in forward and is kept, while a handle holds it.
     """
 
     __slots__ = (
-        "drop", "external", "handles", "held", "nbytes", "op", "packed", "pending", "saves", "temporary", "tensor",
-        "value", "version",
+        "code", "codec", "drop", "external", "handles", "held", "made", "nbytes", "op", "packed", "pending", "saves",
+        "temporary", "tensor", "value", "version",
     )  # fmt: skip
 
     def __init__(self, value: int = -1) -> None:
@@ -77,6 +82,9 @@ class Slot:
         self.temporary = False
         self.nbytes = 0
         self.handles: list[Any] = []
+        self.code: Slot | None = None
+        self.codec: Codec | None = None
+        self.made: weakref.ref[Tensor] | None = None
 
     @property
     def certain(self) -> bool:
@@ -160,11 +168,14 @@ class Record:
         args, kwargs: as called, tensors replaced by `Ref` or `Scratch`; lists of tensors by lists of those.
         inplace: pairs (old slot, new slot) on one storage.
         outs: pairs (position in the flattened outputs, slot) of outputs that have a storage of their own.
+        codes: pairs (slot, slot of its code) of what it writes.
         generator: the generator it drew from and that one's state before, for random ops.
         settings: what was set globally when it ran.
     """
 
-    __slots__ = ("args", "func", "generator", "index", "inplace", "kwargs", "outs", "reads", "settings", "where")
+    __slots__ = (
+        "args", "codes", "func", "generator", "index", "inplace", "kwargs", "outs", "reads", "settings", "where",
+    )  # fmt: skip
 
     def __init__(self, index: int, func: OpOverload, where: str) -> None:
         self.index = index
@@ -175,17 +186,23 @@ class Record:
         self.reads: list[Slot] = []
         self.inplace: list[tuple[Slot, Slot]] = []
         self.outs: list[tuple[int, Slot]] = []
+        self.codes: list[tuple[Slot, Slot]] = []
         self.generator: tuple[torch.Generator, Tensor] | None = None
         self.settings = ambient.settings()
 
     def written(self) -> list[Slot]:
         return [s for _, s in self.inplace] + [s for _, s in self.outs]
 
-    def run(self, consume: Collection[Slot] = ()) -> None:
+    def made(self) -> list[Slot]:
+        """What it writes, and the codes of that."""
+        return self.written() + [c for _, c in self.codes]
+
+    def run(self, consume: Collection[Slot] = (), codes: Collection[Slot] = ()) -> None:
         """Run the op again; its outputs' slots get tensors, unless they have some already. If it fails, none does.
 
         Args:
             consume: old versions whose storage the op may take over, if nobody else looks at it. Others are copied.
+            codes: slots of codes that are to be made, too.
 
         Raises:
             ReplayError: if a parameter or an input was changed since forward, or an output comes out with another size.
@@ -207,6 +224,14 @@ class Record:
         for slot, t in made:
             if slot.tensor is None:
                 slot.tensor = t
+        for slot, code in self.codes:
+            if code in codes and code.tensor is None:
+                assert slot.tensor is not None
+                assert code.codec is not None
+                t = slot.tensor
+                code.tensor = code.codec.encode(
+                    t.as_strided((t.untyped_storage().nbytes() // t.element_size(),), (1,), 0)
+                )
 
     def _checked(self, t: Tensor | None, slot: Slot) -> Tensor:
         if t is None or t.untyped_storage().nbytes() != slot.nbytes:
@@ -241,7 +266,17 @@ class Record:
         return a
 
 
-def changed(t: Tensor, version: int, doing: str, ref: Ref | None = None) -> str:
+class Geometry(Protocol):
+    """What a message about a tensor that is not there wants to know of it."""
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    @property
+    def size(self) -> Sequence[int]: ...
+
+
+def changed(t: Tensor, version: int, doing: str, ref: Geometry | None = None) -> str:
     """The sentence for a tensor that was modified before backward; `ref` tells its shape if `t` does not."""
     dtype, shape = (t.dtype, t.shape) if ref is None else (ref.dtype, ref.size)
     return (

@@ -10,6 +10,7 @@ from torch._ops import OpOverload
 
 from lowtide.acting.ops import op_info
 from lowtide.acting.trace import INNER_BACKWARD
+from lowtide.planning.compress import SHAPE, uncompressed
 from lowtide.planning.plan import Plan
 from lowtide.planning.schedule import Schedule, schedule
 
@@ -29,6 +30,7 @@ class Entry:
         reads: value ids that it may read; the lists of the plan hold for those.
         inplace: value ids of new versions, in the order of the op's written arguments.
         outs: value ids of the storages it makes, in the order of its outputs.
+        shape: the plan holds nothing but the shape of what it saves of its first argument.
     """
 
     func: OpOverload | None
@@ -41,6 +43,22 @@ class Entry:
     reads: frozenset[int]
     inplace: tuple[int, ...]
     outs: tuple[int, ...]
+    shape: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Coding:
+    """What is held in the place of a value that autograd saves.
+
+    Attributes:
+        value: id of the code.
+        codec: name of the codec.
+        keep: the plan keeps the code from forward on; else it is made again by the op that wrote the value.
+    """
+
+    value: int
+    codec: str
+    keep: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +69,9 @@ class Table:
         entries: the expected stream.
         interesting: values that get a slot.
         sources: values that the tape itself holds from forward on.
-        dropped: value -> ids of its saves in packing order, for saved values that the plan drops.
+        saves: value -> ids of its saves in packing order, for saved values that the plan drops or codes.
+        coded: value -> what is held in its place.
+        shapes: ids of saves that are answered with a shape.
         schedule: what to run and to let go at each unpack.
         events_of: save id -> indices into schedule.events, one per use.
     """
@@ -59,7 +79,9 @@ class Table:
     entries: tuple[Entry, ...]
     interesting: frozenset[int]
     sources: frozenset[int]
-    dropped: dict[int, tuple[int, ...]]
+    saves: dict[int, tuple[int, ...]]
+    coded: dict[int, Coding]
+    shapes: frozenset[int]
     schedule: Schedule
     events_of: dict[int, tuple[int, ...]]
 
@@ -98,11 +120,19 @@ def build_table(plan: Plan, units: frozenset[str] = frozenset()) -> Table:
     leaving = _leaving(plan, units) if units else frozenset(range(step.n_forward))
     order = schedule(step, plan.keep, plan.runs)
     recorded = {o for ops in plan.runs.values() for o in ops}
-    dropped = {
-        v: saves for v, saves in step.saves_of.items() if v not in plan.keep and not step.is_external(v)
-    }  # saves_of is in packing order
+    coded = {
+        c.of: Coding(c.value, c.codec.partition("/")[0], c.value in plan.keep) for c in step.codes if c.codec != SHAPE
+    }
+    shapes = frozenset(s for c in step.codes if c.codec == SHAPE for s in c.saves)
+    plain = uncompressed(step)
+    saves = {
+        v: saves
+        for v, saves in plain.saves_of.items()  # in packing order
+        if v in coded or (v in step.saves_of and v not in plan.keep and not step.is_external(v))
+    }
     read = {v for o in recorded for v in step.ops[o].reads if not step.is_external(v)}
-    interesting = frozenset(read | {v for o in recorded for v in step.ops[o].writes} | set(dropped))
+    interesting = frozenset(read | {v for o in recorded for v in step.ops[o].writes} | saves.keys())
+    with_shape = {step.saves[s].op for s in shapes}
     entries: list[Entry] = []
     overloads: dict[str, OpOverload | None] = {}
     for i, op in enumerate(step.ops[: step.n_forward]):
@@ -119,12 +149,13 @@ def build_table(plan: Plan, units: frozenset[str] = frozenset()) -> Table:
                 name=op.name,
                 module=op.module,
                 op=i,
-                plain=i not in recorded and not any(w in interesting for w in op.writes),
+                plain=i not in recorded and not any(w in interesting for w in op.writes) and i not in with_shape,
                 record=i in recorded,
                 inside=i not in leaving,
                 reads=frozenset(op.reads),
                 inplace=tuple(new for _, new in op.inplace),
-                outs=tuple(w for w in op.writes if step.values[w].version == 0),
+                outs=tuple(w for w in plain.ops[i].writes if step.values[w].version == 0),
+                shape=i in with_shape,
             )
         )
     events_of: dict[int, list[int]] = {}
@@ -134,7 +165,9 @@ def build_table(plan: Plan, units: frozenset[str] = frozenset()) -> Table:
         entries=tuple(entries),
         interesting=interesting,
         sources=order.sources,
-        dropped=dropped,
+        saves=saves,
+        coded=coded,
+        shapes=shapes,
         schedule=order,
         events_of={s: tuple(e) for s, e in events_of.items()},
     )

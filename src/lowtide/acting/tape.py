@@ -27,6 +27,8 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 
+from lowtide.acting.codec import Codec
+from lowtide.acting.coded import NOTHING, Coded, Shape, elements_of, only_in_backward, whole_of, witness_of
 from lowtide.acting.hooks import SavedTensorHooks
 from lowtide.acting.ops import (
     OpInfo,
@@ -53,8 +55,9 @@ from lowtide.acting.record import (
     generator_of,
     version_of,
 )
+from lowtide.acting.savers import Savers, plane
 from lowtide.acting.stream import Stream
-from lowtide.acting.table import Entry, Table
+from lowtide.acting.table import Coding, Entry, Table
 from lowtide.acting.unwatched import StepsAside
 from lowtide.errors import ReplayError
 from lowtide.planning.schedule import Action
@@ -64,13 +67,23 @@ _graph_is_retained: Callable[[], bool] = torch._C._autograd._get_current_graph_t
 
 
 class Kept:
-    """What autograd holds for a saved tensor that stays: an alias, and the version it had."""
+    """What autograd holds for a saved tensor that stays: an alias, and the version it had. If only the `shape` is
+    needed, the alias has no memory."""
 
-    __slots__ = ("tensor", "version")
+    __slots__ = ("__weakref__", "shape", "tensor", "version")
 
     def __init__(self, tensor: Tensor, version: int) -> None:
         self.tensor = tensor
         self.version = version
+        self.shape: Shape | None = None
+
+    def forget(self) -> None:
+        """Hold the shape alone."""
+        self.shape = Shape(self.tensor)
+        witness, _ = witness_of(self.tensor)
+        if witness is None:
+            self.version = -1
+        self.tensor = NOTHING if witness is None else witness
 
 
 class Dropped:
@@ -84,23 +97,22 @@ class Dropped:
         version: what that counter showed when it was dropped.
         unpacked: how often it was asked for.
         tensor: what it was answered with, from then until the node lets go, as autograd itself does.
+        codec: for a tensor that is made from a code, which is what `ref` refers to; else None.
+        code: that code, while `tensor` is held.
     """
 
-    __slots__ = ("__weakref__", "ref", "save", "tape", "tensor", "unpacked", "version", "witness")
+    __slots__ = (
+        "__weakref__", "code", "codec", "n", "ref", "save", "tape", "tensor", "unpacked", "version", "witness",
+    )  # fmt: skip
 
-    def __init__(self, tape: Tape, ref: Ref, save: int, t: Tensor) -> None:
+    def __init__(self, tape: Tape, ref: Ref, save: int, t: Tensor, codec: Codec | None = None) -> None:
         self.tape = tape
         self.ref = ref
         self.save = save
         self.unpacked = 0
         self.tensor: Tensor | None = None
-        self.witness: Tensor | None = None
-        self.version = -1
-        if t.device.type != "meta" and type(t) is not FakeTensor:
-            with torch._C._DisableTorchDispatch():
-                witness = t.detach()
-                witness.data = _NOTHING
-            self.witness, self.version = witness, version_of(t)
+        self.witness, self.version = witness_of(t)
+        self.codec, self.code, self.n = codec, None, 0 if codec is None else elements_of(t)
         ref.slot.pending += 1
         ref.slot.handles.append(weakref.ref(self))
 
@@ -110,9 +122,6 @@ class Dropped:
         self.tape.packed_saves.discard(self.save)
         if slot.pending == 0 and slot.temporary:
             slot.tensor = None
-
-
-_NOTHING = torch.empty(0)
 
 
 class Tape:
@@ -166,9 +175,15 @@ class Tape:
         if slot.tensor is None:
             self._demand(slot)
         assert slot.tensor is not None
-        t = handle.ref.on(slot.tensor)
+        if handle.codec is None:
+            t = handle.ref.on(slot.tensor)
+        else:
+            if handle.codec.is_sign:
+                only_in_backward()
+            t = handle.ref.on(handle.codec.decode(slot.tensor, handle.n))
         if final:
             handle.tensor = t
+            handle.code = None if handle.codec is None else slot.tensor
         if ends or (slot.temporary and (final and slot.pending == 1)):
             slot.tensor = None
         return t
@@ -211,7 +226,8 @@ class Tape:
             if slot.tensor is None:
                 self._demand(slot)
         byproducts = [s for s in record.written() if s.tensor is None and s.value not in action.retain]
-        record.run([self.slots[v] for v in action.consume if v in self.slots])
+        codes = [c for _, c in record.codes if c.pending and c.value in action.retain]
+        record.run([self.slots[v] for v in action.consume if v in self.slots], codes)
         self.recomputed_ops += 1
         for slot in byproducts:
             slot.tensor = None
@@ -238,12 +254,12 @@ class Tape:
             if record.index not in needed:
                 needed[record.index] = record
                 todo.extend(record.reads)
-        had = {id(s) for r in needed.values() for s in r.written() if s.tensor is not None}
+        had = {id(s) for r in needed.values() for s in r.made() if s.tensor is not None}
         for index in sorted(needed):
-            needed[index].run()
+            needed[index].run(codes=[c for _, c in needed[index].codes if c.pending or c is target])
             self.recomputed_ops += 1
         for record in needed.values():
-            for slot in record.written():
+            for slot in record.made():
                 if id(slot) in had or slot is target:
                     continue
                 if slot.pending == 0:
@@ -263,9 +279,11 @@ class Region(StepsAside):
         self.stream = Stream(table)
         self.index = 0
         self.by_key: dict[int, Slot] = {}
+        self.places = 0  # that the indices of the last pool tell apart
         self.undefined: set[int] = set()  # storages without content so far
         self.gathered: set[int] = set()  # storages that collectives fill: whoever shards them may let go of them
         self.standing: list[Slot] = []  # external and held: they must stay as they are until backward
+        self.savers: Savers[weakref.ref[Kept]] | None = Savers() if table.coded or table.shapes else None
         self.guards: list[Any] = []  # weak references that keep storage addresses from being used again
         self.away = False  # a backward runs that this mode does not see
 
@@ -311,14 +329,31 @@ class Region(StepsAside):
     # -- saved tensors ------------------------------------------------------------------------------------------
 
     def pack(self, t: Tensor) -> Any:
-        if self.by_key and not self.away and is_plain(t):
+        seen = not self.away and is_plain(t)
+        sign = self.savers.sign(storage_key(t) if seen else -1) if self.savers is not None else ""
+        if self.by_key and seen:
             slot = self.by_key.get(storage_key(t))
             # Saves that the plan does not know of are kept: it may let go too early of what they would be made from.
-            if slot is not None and slot.drop and slot.op >= 0 and slot.packed < len(slot.saves):
+            if slot is not None and slot.packed < len(slot.saves):
                 save = slot.saves[slot.packed]
-                slot.packed += 1
-                self.tape.packed_saves.add(save)
-                return Dropped(self.tape, Ref(slot, t), save, t)
+                if save in self.table.shapes:
+                    slot.packed += 1
+                elif slot.code is not None:
+                    handle = self._coded(slot, slot.code, save, t, sign)
+                    if handle is not None:
+                        slot.packed += 1
+                        slot.handles.append(weakref.ref(handle))
+                        return handle
+                elif slot.drop and slot.op >= 0:
+                    slot.packed += 1
+                    self.tape.packed_saves.add(save)
+                    return Dropped(self.tape, Ref(slot, t), save, t)
+        kept = self._kept(t)
+        if self.savers is not None and seen and not t.is_leaf:
+            self.savers.waits(storage_key(t), weakref.ref(kept))
+        return kept
+
+    def _kept(self, t: Tensor) -> Kept:
         if t.is_leaf:
             return Kept(t, t._version if not t.is_inference() else -1)
         # An alias, since a node that holds its own output would never be freed.
@@ -327,14 +362,40 @@ class Region(StepsAside):
         with torch._C._DisableTorchDispatch():
             return Kept(t.detach(), version_of(t))
 
+    def _coded(self, slot: Slot, code: Slot, save: int, t: Tensor, sign: str) -> Dropped | Coded | None:
+        """A handle for the code of a value, or None if the code is not enough for who saves it now."""
+        codec = code.codec
+        if codec is None or codec.dtype != t.dtype or (codec.is_sign and sign != codec.name):
+            return None
+        if codec.name == "index" and not codec.places:
+            return None
+        made = code.made() if code.made is not None else None
+        drops = code.drop and code.op >= 0
+        if made is None and (not drops or codec.name == "two"):
+            self.tape.busy, was = True, self.tape.busy
+            try:
+                with below_autograd():
+                    made = codec.encode(whole_of(t))
+            finally:
+                self.tape.busy = was
+            if made is None:  # it is not what it seems to be
+                slot.code = None
+                return None
+        if drops:
+            self.tape.packed_saves.add(save)
+            return Dropped(self.tape, Ref(code, t), save, t, codec)
+        assert made is not None
+        code.made = weakref.ref(made)
+        return Coded(self.tape, codec, made, Ref(code, t), t)
+
     @staticmethod
     def unpack(handle: Any) -> Tensor:
         if type(handle) is Kept:
             t = handle.tensor
             if handle.version >= 0 and t._version != handle.version:
-                raise RuntimeError(changed(t, handle.version, "backward"))
-            return t
-        return handle.tape.unpack(handle)
+                raise RuntimeError(changed(t, handle.version, "backward", handle.shape))
+            return t if handle.shape is None else handle.shape.blank()
+        return handle.unpack() if type(handle) is Coded else handle.tape.unpack(handle)
 
     # -- ops ----------------------------------------------------------------------------------------------------
 
@@ -352,6 +413,10 @@ class Region(StepsAside):
         entry = self.stream.next(func, info)
         if self.stream.over:
             self.tape.complete = True  # a backward inside the region may let go of what the plan lets go of
+        if self.savers is not None:
+            waited = self.savers.before(func, args)
+            if waited and entry is not None and entry.shape:
+                self._forget(waited)
         if entry is None or entry.plain:
             if not info.writes_in_place and not info.random:
                 out = func(*args, **kwargs) if kwargs else func(*args)
@@ -364,6 +429,17 @@ class Region(StepsAside):
                 self._note_undefined(out)
             return out
         return self._tracked(func, info, entry, args, kwargs or {})
+
+    def _forget(self, kept: list[weakref.ref[Kept]]) -> None:
+        """An op is about to run whose node needs the shape alone of what was saved for it."""
+        self.tape.busy, was = True, self.tape.busy
+        try:
+            for weak in kept:
+                handle = weak()
+                if handle is not None:
+                    handle.forget()
+        finally:
+            self.tape.busy = was
 
     def _collective(self, func: OpOverload, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         written = self._before_write(info, args, kwargs)
@@ -383,6 +459,9 @@ class Region(StepsAside):
             record = self._recorded(func, info, entry, args, kwargs) if entry.record else None
             written = self._before_write(info, args, kwargs) if info.writes_in_place else ()
             out = called(func, info, args, kwargs)
+        if self.savers is not None:
+            self.savers.after(func, args, out)
+            self.places = plane(func, args)
         if written:
             _follow_writes(written)
             if len(written) != len(entry.inplace) or any(
@@ -419,15 +498,19 @@ class Region(StepsAside):
         """The slot of `value`, which was just written to the storage of `t`; None where nobody will ask for it. The
         tape holds it if recomputation starts from it."""
         source = value in self.table.sources
-        if not (source or record is not None) or value not in self.table.interesting or not is_plain(t):
+        coding = self.table.coded.get(value)
+        wanted = source or record is not None or coding is not None
+        if not wanted or value not in self.table.interesting or not is_plain(t):
             return None
         storage = t.untyped_storage()
         slot = Slot(value)
         slot.nbytes = storage.nbytes()
         slot.op = op if record is not None else -1
-        saves = self.table.dropped.get(value)
+        saves = self.table.saves.get(value)
         if saves is not None:
-            slot.drop, slot.saves = True, saves
+            slot.drop, slot.saves = coding is None, saves
+        if coding is not None and slot.nbytes and slot.nbytes % t.element_size() == 0:
+            slot.code = self._code_of(slot, coding, t, record)
         self.tape.slots[value] = slot
         self.by_key[storage._cdata] = slot
         self.guards.append(storage._weak_ref())
@@ -436,6 +519,16 @@ class Region(StepsAside):
             slot.tensor = alias(t)
             self.standing.append(slot)
         return slot
+
+    def _code_of(self, slot: Slot, coding: Coding, t: Tensor, record: Record | None) -> Slot:
+        """The slot of the code of a value that was just written."""
+        code = Slot(coding.value)
+        code.codec = Codec(coding.codec, t.dtype, self.places)
+        if record is not None and not coding.keep:
+            code.op, code.drop = slot.op, True
+            record.codes.append((slot, code))
+        self.tape.slots[coding.value] = code
+        return code
 
     def _note_undefined(self, out: Any) -> None:
         """Memory without content: what is read from it before it is overwritten was put there by somebody unseen."""

@@ -29,6 +29,7 @@ from torch.utils.flop_counter import flop_registry
 
 from lowtide.acting import optimizer as optimizers
 from lowtide.acting.accumulate import adds_in_place
+from lowtide.acting.codec import index_bytes
 from lowtide.acting.contents import Contents
 from lowtide.acting.hooks import SavedTensorHooks
 from lowtide.acting.known import KnownValues, as_if_real
@@ -47,8 +48,10 @@ from lowtide.acting.ops import (
 )
 from lowtide.acting.recurrent import with_buffer
 from lowtide.acting.sandbox import map_tensors, stand_ins, tensors_of
+from lowtide.acting.savers import Savers, plane
 from lowtide.acting.traffic import compute_dtype, traffic_bytes
 from lowtide.errors import InputError, LowtideError, TraceError
+from lowtide.planning.compress import SHAPE
 from lowtide.planning.step import Category, Op, Phase, Save, Step, Storage, Value
 
 Loss = Callable[[Any], Tensor]
@@ -110,6 +113,8 @@ class Recorder(TorchDispatchMode):
         self.by_key: dict[int, int] = {}
         self.watchers: dict[int, weakref.ref[Any]] = {}
         self.saves: list[dict[str, Any]] = []
+        self.savers: Savers[int] = Savers()
+        self.places: dict[int, int] = {}  # value of indices -> how many places they tell apart
         # Where memory has contents, something else than ops may change it.
         self.contents = Contents() if fake is None else None
         self.tainted: set[int] = set()
@@ -227,7 +232,10 @@ class Recorder(TorchDispatchMode):
                     self.tainted.add(self.by_key[storage_key(t)])
         self.moments.append(op_id)
         self.node_seq.append(self._current_seq())
+        for save in self.savers.before(func, args):
+            self.saves[save]["codec"] = SHAPE
         out = called(func, info, args, kwargs)
+        self.savers.after(func, args, out)
         if self.fake is not None:
             out = with_buffer(func, args, out)
 
@@ -270,6 +278,9 @@ class Recorder(TorchDispatchMode):
                 self.contents.wrote(t)
         if undefined and not info.undefined and not pinned:
             pinned = _FILLED
+        places = plane(func, args)
+        if places:
+            self.places[writes[-1]] = places
 
         flops = flop_registry.get(func._overloadpacket)
         self.ops.append(
@@ -330,13 +341,38 @@ class Recorder(TorchDispatchMode):
             return t if t.is_leaf else t.detach()
         save = len(self.saves)
         seq = torch._C._autograd._get_sequence_nr() - 1
-        self.saves.append({"value": value, "seq": seq, "uses": [], "release": -1, "op": len(self.ops) - 1})
+        self.saves.append({"value": value, "seq": seq, "uses": [], "release": -1, "op": len(self.ops) - 1, "codec": ""})
+        self.saves[save]["codec"] = self._codec(t, value)
+        self.savers.waits(storage_key(t), save)
         copy = None
         if self.fake is None:
             self.closed, was = True, self.closed
             copy = t.detach().clone(memory_format=torch.preserve_format)
             self.closed = was
         return _Packed(self, save, t, copy)
+
+    def _codec(self, t: Tensor, value: int) -> str:
+        """What is enough of a tensor that is being saved: for its node, or for any node."""
+        sign, size = self.savers.sign(storage_key(t)), t.element_size()
+        if t.dtype is torch.bool:
+            return "bits"
+        if value in self.places and t.dtype is torch.int64:
+            width = index_bytes(self.places[value])
+            return f"index/{width}" if width < size else ""
+        if self.storages[self.values[value][0]].nbytes % size:
+            return ""
+        if sign:
+            return f"{sign}/{size}"
+        return f"two/{size}" if t.device.type == "cpu" and self._is_noise(value) else ""
+
+    def _is_noise(self, value: int) -> bool:
+        """Whether it was drawn and scaled as the noise of dropout is on the CPU."""
+        made = self.values[value][2]
+        wrote: dict[str, Any] = self.ops[made] if made >= 0 else {"name": ""}
+        if wrote["name"] != "aten.div_.Scalar" or not wrote["inplace"]:
+            return False
+        drawn = self.values[wrote["inplace"][0][0]][2]
+        return drawn >= 0 and self.ops[drawn]["name"] == "aten.bernoulli_.float"
 
     def unpack(self, packed: Any) -> Tensor:
         """Backward asks: stand in a fresh tensor for the time it is held."""
@@ -382,7 +418,7 @@ class Recorder(TorchDispatchMode):
         counter tells on it: then a live backward raises, in any case)."""
         now = self.storages[self.values[save["value"]][0]].value
         if now != save["value"] and (self.phase is Phase.FORWARD or self.values[now][2] < self.n_forward):
-            save["value"], save["late"] = now, True
+            save["value"], save["late"], save["codec"] = now, True, ""
 
     def forward_is_over(self) -> None:
         self.n_forward = len(self.ops)
@@ -422,6 +458,7 @@ class Recorder(TorchDispatchMode):
                 op=min(bisect.bisect_left(self.op_seq, s["seq"]), n_forward - 1),
                 uses=tuple(s["uses"]),
                 release=n if s["release"] < 0 else s["release"],
+                codec=s["codec"],
             )
             for s in (self.saves[i] for i in order)
         )

@@ -42,12 +42,13 @@ def bound(step: Step) -> Bound:
     * a pinned value that backward uses at all cannot come back once it is gone, so it is held from its natural death
       to its last release.
 
-    A recomputed value never lives in a natural storage, so the three add up. Linear time.
+    A recomputed value never lives in a natural storage, so the three add up. Codes that stand for values
+    (`planning.compress`) are not counted, only what is made of them. Linear time.
     """
     n = step.n_moments
     change = [0] * (n + 1)
     for v, saves in step.saves_of.items():
-        if step.is_external(v):
+        if step.is_external(v) or v in step.code_values:
             continue
         value = step.values[v]
         storage = step.storages[value.storage]

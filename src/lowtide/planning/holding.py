@@ -77,7 +77,11 @@ class _Search:
 
     def __init__(self, step: Step, known: _Known, enough: int) -> None:
         self.step, self.fronts, self.known, self.enough = step, Frontiers(step), known, enough
-        self.size = [0 if step.storages[v.storage].external else step.storages[v.storage].nbytes for v in step.values]
+        codes = step.code_values  # as in `bound`, they count for nothing
+        self.size = [
+            0 if step.storages[v.storage].external or i in codes else step.storages[v.storage].nbytes
+            for i, v in enumerate(step.values)
+        ]
         self._levels()
         self.run_levels: dict[tuple[int, int], int] = {}
         self.most = [self._most(o) for o in range(self.fronts.n)]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from lowtide.errors import PlanError
 from lowtide.planning.check import check
+from lowtide.planning.compress import uncompressed
 from lowtide.planning.holding import holding_bound
 from lowtide.planning.plan import Plan
 from lowtide.planning.simulate import simulate
@@ -33,7 +34,7 @@ def judge(step: Step, keep: Iterable[int], runs: Mapping[int, tuple[int, ...]], 
         solver=solver,
         status=status,
         peak_bytes=timeline.peak_bytes,
-        baseline_peak_bytes=simulate(step).peak_bytes,
+        baseline_peak_bytes=simulate(uncompressed(step)).peak_bytes,
         total_peak_bytes=timeline.total_peak_bytes,
         lower_bound_bytes=floor.bytes,
         bound_op=floor.describe(step),

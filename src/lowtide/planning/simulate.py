@@ -183,7 +183,7 @@ def _count(step: Step, keep: frozenset[int], order: Schedule) -> Timeline:
     base = step.base_bytes
     nbytes = [0 if s.external else s.nbytes for s in step.storages]
     size = [nbytes[v.storage] for v in step.values]
-    ops = step.ops
+    ops, codes = step.ops, step.code_values
     level, kept_at, recomputed_at = list(base), [0] * step.n_moments, [0] * step.n_moments
     releases = [0] * (step.n_moments + 1)  # bytes that the graph's handles let go of at a moment
     held_until: dict[int, int] = {}  # recomputed value, still held by the tape -> until when handles hold it, too
@@ -201,7 +201,8 @@ def _count(step: Step, keep: frozenset[int], order: Schedule) -> Timeline:
             for o, retain, consume, free in event.actions:
                 op = ops[o]
                 reused = sum(size[v] for v in consume)
-                high = recomputed + step.replay_scratch_bytes(o) + sum(size[w] for w in op.writes) - reused
+                made = sum(size[w] for w in op.writes if w not in codes or w in retain)  # codes only if wanted
+                high = recomputed + step.replay_scratch_bytes(o) + made - reused
                 if high + k > top + top_kept:
                     top, top_kept = high, k
                 recomputed += sum(size[w] for w in retain) - reused

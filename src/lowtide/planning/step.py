@@ -109,12 +109,26 @@ class Op:
 class Save:
     """One tensor that autograd saved in forward: `value`, by the node of forward op `op`. Backward asks for it at
     the moments `uses` (mostly one; none if it never does) and lets go of it at moment `release`: it is needed during
-    every moment m with uses[0] <= m < release. A kept value is held from forward on, up to `release`."""
+    every moment m with uses[0] <= m < release. A kept value is held from forward on, up to `release`.
+
+    `codec` says what is enough for that node to compute the same to the bit (`planning.compress`): '' for all of it."""
 
     value: int
     op: int
     uses: tuple[int, ...]
     release: int
+    codec: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Saves that are answered from less than what they saved: `value` is held for them instead of value `of`, and
+    `codec` makes one of the other."""
+
+    value: int
+    of: int
+    codec: str
+    saves: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -129,6 +143,7 @@ class Step:
         meta: what was traced, for people: model, inputs, device, torch version, and where costs are from.
         seconds: per op what it takes on some device; empty if that is not known (`planning.cost`).
         workspace_bytes: per op what its kernel allocates besides outputs while it runs; empty if not known.
+        codes: what is held in the place of saved values; a step as it was traced has none (`planning.compress`).
     """
 
     ops: tuple[Op, ...]
@@ -141,6 +156,7 @@ class Step:
     meta: dict[str, Any] = field(default_factory=dict[str, Any])
     seconds: tuple[float, ...] = ()
     workspace_bytes: tuple[int, ...] = ()
+    codes: tuple[Code, ...] = ()
 
     @property
     def n_moments(self) -> int:
@@ -200,6 +216,11 @@ class Step:
         return self.ops[v.op].pinned
 
     @cached_property
+    def code_values(self) -> frozenset[int]:
+        """Ids of the values that `codes` hold."""
+        return frozenset(c.value for c in self.codes)
+
+    @cached_property
     def forward_flops(self) -> int:
         return sum(op.flops for op in self.ops[: self.n_forward])
 
@@ -246,13 +267,14 @@ class Step:
             "ops": ops,
             "values": [[v.storage, v.version, v.op, v.overwritten] for v in self.values],
             "storages": [[s.nbytes, s.category.value, s.birth, s.death, int(s.external)] for s in self.storages],
-            "saves": [[s.value, s.op, s.uses, s.release] for s in self.saves],
+            "saves": [[s.value, s.op, s.uses, s.release, s.codec] for s in self.saves],
             "moments": self.moments,
             "positions": self.positions,
             "names": list(names),
             "meta": self.meta,
             "seconds": self.seconds,
             "workspace_bytes": self.workspace_bytes,
+            "codes": [[c.value, c.of, c.codec, c.saves] for c in self.codes],
         }
 
     @staticmethod
@@ -282,13 +304,14 @@ class Step:
                 ops=ops,
                 values=tuple(Value(*v) for v in fields["values"]),
                 storages=tuple(Storage(n, Category(c), b, d, bool(e)) for n, c, b, d, e in fields["storages"]),
-                saves=tuple(Save(v, o, tuple(u), r) for v, o, u, r in fields["saves"]),
+                saves=tuple(Save(v, o, tuple(u), r, c) for v, o, u, r, c in fields["saves"]),
                 moments=tuple(fields["moments"]),
                 positions=tuple(fields["positions"]),
                 n_forward=fields["n_forward"],
                 meta=fields["meta"],
                 seconds=tuple(fields["seconds"]),
                 workspace_bytes=tuple(fields["workspace_bytes"]),
+                codes=tuple(Code(v, of, c, tuple(s)) for v, of, c, s in fields["codes"]),
             )
         except (KeyError, IndexError, TypeError, ValueError) as e:
             raise InputError(f"this step is damaged ({type(e).__name__}: {e}): trace it again") from e

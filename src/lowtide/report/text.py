@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from lowtide.planning.compress import SHAPE
 from lowtide.report.at_peak import at_peak_tables
 from lowtide.report.columns import shorten
 from lowtide.report.curve import curve
@@ -79,6 +80,7 @@ def plan_document(plan: Plan) -> Document:
         *where,
         ["the bound is set by", shorten(short_place(plan.bound_op), 58) or "nothing"],
         *_work(plan),
+        *_compressed(plan),
         ["solver", f"{plan.solver}: {plan.status}" if plan.status else plan.solver],
     ]
     parts: list[Part] = [Table(table), Facts(rows), pair, _modules(plan.step, plan.keep)]
@@ -93,6 +95,21 @@ def _times(plan: Plan) -> str:
     if plan.lower_bound_bytes <= 0:
         return ""
     return f"peak is {plan.peak_bytes / plan.lower_bound_bytes:.2f}x it"
+
+
+def _compressed(plan: Plan) -> list[list[str]]:
+    """What of the saved values is held as codes, or as a shape."""
+    step = plan.step
+    codes = [c for c in step.codes if c.value in plan.keep]
+    shapes = sum(len(c.saves) for c in step.codes if c.codec == SHAPE)
+    rows: list[list[str]] = []
+    if codes:
+        whole, small = sum(step.nbytes(c.of) for c in codes), sum(step.nbytes(c.value) for c in codes)
+        count = f"{len(codes):,} value{'s' if len(codes) != 1 else ''}"
+        rows.append(["compressed", f"{count} of {format_bytes(whole)} held as {format_bytes(small)}"])
+    if shapes:
+        rows.append(["only the shape is held of", f"{shapes:,} saved tensor{'s' if shapes != 1 else ''}"])
+    return rows
 
 
 def _work(plan: Plan) -> list[list[str]]:

@@ -64,6 +64,7 @@ def add_budget_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="least peak at this much more time at most: 0.2 is 20 %%, none is no limit (default: one more forward)",
     )
+    group.add_argument("--no-compress", action="store_true", help="hold no codes in the place of saved tensors")
     group.add_argument("--max-recompute", type=int, metavar="N", help="run no op again more than N times")
     group.add_argument(
         "--device",
@@ -123,6 +124,7 @@ def plan_call(call: Call, args: argparse.Namespace, progress: Report | None) -> 
             device=getattr(args, "device", None),
             solver=getattr(args, "solver", "auto"),
             optimizer=args.optimizer,
+            compress=not getattr(args, "no_compress", False),
             progress=progress,
         )
     plan.step.meta["name"] = call.loaded.name  # not part of the digest

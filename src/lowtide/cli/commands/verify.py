@@ -9,6 +9,7 @@ from lowtide.cli.commands.plan import plan_call
 from lowtide.cli.model_arguments import Call, add_model_arguments, load_call, running
 from lowtide.cli.terminal import Report, Terminal
 from lowtide.errors import InputError
+from lowtide.planning.compress import uncompressed
 from lowtide.report.text import title, verdict_document
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def _for_this_step(plan: Plan, call: Call, args: argparse.Namespace, progress: R
             optimizer=args.optimizer,
             progress=progress,
         )
-    if step.digest != plan.step.digest:
+    if step.digest != uncompressed(plan.step).digest:
         step.meta["name"] = call.loaded.name
         here, there = title(step), title(plan.step)
         seen = f"for {there}, not for {here}" if here != there else f"for another step of {there}"
