@@ -23,7 +23,8 @@ from lowtide.planning.solve.least import least
 from lowtide.planning.solve.on_steps import Deep
 from lowtide.planning.step import Step
 
-# Codes are tried if they lower the bound, or make saved values smaller by this part of the peak: it takes as long again.
+# Codes are tried, which takes as long again, if they lower the bound or make saved values smaller by this part of the
+# peak.
 _LEAST_GAIN = 0.05
 _LEAST_GAIN_UNDER_BUDGET = 0.01  # where most is kept
 
