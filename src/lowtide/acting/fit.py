@@ -296,13 +296,22 @@ class _Search:
         n = self.confirmed(n, lists)
         if not n or lists is None:
             return Size(0, None, 0, 0.0, 0.0)
+        plan = self._quickest(n, lists)
+        for _ in range(4):  # at another size than it was made for, a plan may add a little more than it should
+            if n <= at_least or plan.slowdown <= max_slowdown:
+                break
+            n = max(at_least, n - max(1, n // 200))
+            plan = self._quickest(n, lists)
+        return Size(n, plan, plan.total_peak_bytes, plan.step.total_seconds, plan.added_s)
+
+    def _quickest(self, n: int, lists: Lists) -> Plan:
+        """The quickest plan found that fits at size n: `lists` fit, but there may be quicker ones."""
         step = self.trace(n)
         ground = Ground(step, slots=_SLOTS)
         quickest = ground.solve(self.limit - step.standing_bytes, tries=ground.tries // 4)
         if quickest.fits and quickest.added_s <= _seconds(step, lists):
             lists = quickest.keep, quickest.runs
-        plan = judge(step, *lists, "budget", quickest.status)
-        return Size(n, plan, plan.total_peak_bytes, step.total_seconds, plan.added_s)
+        return judge(step, *lists, "budget", quickest.status)
 
     def _fits_with(self, lists: Lists) -> Callable[[int], bool]:
         return lambda n: self.fits(self.growth.at(n), lists)
