@@ -39,4 +39,5 @@ class GPT(nn.Module):
         for block in self.blocks:
             x = block(x)
         logits = F.linear(self.ln(x), self.tokens.weight)
-        return F.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+        targets = F.pad(ids[:, 1:], (0, 1), value=-100)  # as transformers does: logits are not sliced
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
