@@ -5,13 +5,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check fuzz bench bench-ogc bench-least bench-peaks bench-resources bench-overhead bench-budget bench-thesis pictures clean
+.PHONY: help run test check fuzz bench bench-ogc bench-least bench-peaks bench-resources bench-overhead bench-backward bench-budget bench-thesis pictures clean
 
 help:
 	@echo "make run              set up and show a real network trained with and without a plan"
 	@echo "make test             set up and run the tests"
 	@echo "make check            format, lint, types"
-	@echo "make bench            every benchmark; bench-ogc, -least, -peaks, -resources, -overhead, -budget: one of them"
+	@echo "make bench            every benchmark; bench-ogc, -least, -peaks, -resources, -overhead, -backward, -budget: one of them"
 	@echo "make bench-thesis     the experiments of the thesis, into thesis-results/ (lowtide bench thesis)"
 	@echo "make pictures         screenshots and figures of the documentation (needs Chromium)"
 	@echo "make fuzz             random models and plans against the plain step"
@@ -41,9 +41,9 @@ check: $(VENV)/.dev
 fuzz: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.fuzz
 
-bench: bench-ogc bench-least bench-peaks bench-resources bench-overhead bench-budget
+bench: bench-ogc bench-least bench-peaks bench-resources bench-overhead bench-backward bench-budget
 
-bench-ogc bench-least bench-peaks bench-resources bench-overhead bench-budget: bench-%: $(VENV)/.dev
+bench-ogc bench-least bench-peaks bench-resources bench-overhead bench-backward bench-budget: bench-%: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.$*
 
 bench-thesis: $(VENV)/.dev

@@ -69,7 +69,12 @@ STEPS: dict[str, Callable[[], tuple[nn.Module, Tensor]]] = {
     "4,000 ops in a row": lambda: (Chain(4000), torch.randn(16)),
     "MLP of 200 layers": lambda: (Mlp(), torch.randn(4, 16)),
     "GRU over 100 steps": lambda: (Gru(), torch.randn(16, 32)),
+    "GRU over 200 steps": lambda: (Gru(200), torch.randn(16, 32)),
 }
+
+# Of these the second is twice the first: an op must not cost more there.
+DOUBLED = [("2,000 ops in a row", "4,000 ops in a row"), ("GRU over 100 steps", "GRU over 200 steps")]
+LINEAR = 1.15  # what an op of the second may cost, of one of the first
 
 
 def once(model: nn.Module, x: Tensor, plan: lowtide.Plan | None) -> tuple[float, float]:
@@ -121,6 +126,7 @@ def run(name: str, report: Report, repeat: int) -> None:
         "planned + ": per_op(backward["planned"] - backward["plain"], n_backward),
         # per recomputed op, against what a forward op takes
         "by recomputing": per_op(backward["planned"] - backward["plain"], least.recompute_ops) if least.runs else None,
+        "planned step us/op": per_op(forward["planned"] + backward["planned"], len(step.ops) + least.recompute_ops),
         "forward_s": forward,
         "backward_s": backward,
         "repeat": repeat,
@@ -137,8 +143,14 @@ def main(argv: list[str] | None = None) -> int:
     torch.set_num_threads(1)
     report = Report("overhead", "Host time of a step with small tensors, in us an op", COLUMNS)
     report.notes.append("by recomputing: added time of backward per recomputed op.")
+    report.notes.append("Real steps, and their backward: python -m benchmarks.backward.")
     for name in chosen(args.only, list(STEPS)):
         run(name, report, args.repeat)
+    cost = {row["step"]: row["planned step us/op"] for row in report.rows}
+    for short, long in DOUBLED:
+        if short in cost and long in cost:
+            what = f"{long}: a planned step, in us an op that runs, of {short}"
+            report.limits.append(Limit(what, cost[long] / cost[short], LINEAR))
     return report.finish(args.output)
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import ogc, output, overhead
+import lowtide
+from benchmarks import backward, ogc, output, overhead
 from benchmarks.rivals import n_stages, sequential, stages, wrap_every_block
 from lowtide.acting.loss import scalar_loss
 from tests.networks import NETWORKS
@@ -84,3 +85,14 @@ def test_unknown_names_are_refused() -> None:
 def test_overhead_runs(capsys: pytest.CaptureFixture[str]) -> None:
     overhead.main(["--only", "GRU over 100 steps", "--repeat", "1"])
     assert "GRU over 100 steps" in capsys.readouterr().out
+
+
+def test_backward_of_real_steps_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "backward.json"
+    backward.main(["--only", "unet", "--repeat", "1", "-o", str(file)])
+    assert "2 limits kept" in capsys.readouterr().out
+    (row,) = json.loads(file.read_text())["rows"]
+    net = NETWORKS["unet"]()
+    step = lowtide.trace(net.model, net.args, net.kwargs, loss=net.loss)
+    assert row["recomputed"] == lowtide.plan(step).recompute_ops
+    assert 0 < row["rounds"][0]["recomputed"] < row["rounds"][0]["backward clocked"]
