@@ -89,7 +89,7 @@ def test_the_keyboard_goes_to_the_peak(opened: Any, plan: Plan) -> None:
 
 def test_a_click_on_a_heading_sorts(opened: Any) -> None:
     def values() -> list[float]:
-        cells = opened.locator("#modules tbody:not([hidden]) tr td:nth-child(2)")
+        cells = opened.locator("#modules tbody:not([hidden]) tr td:nth-child(3)")
         return [float(v) for v in cells.evaluate_all("cells => cells.map(c => c.dataset.value)")]
 
     before = values()

@@ -9,7 +9,7 @@ from lowtide.report.fates import What, fates, sentences
 from lowtide.report.layers import layers_of
 from lowtide.report.names import short_op
 from lowtide.report.tree import depths, module_work
-from tests.plans import random_plan
+from tests.plans import PLANS, random_plan
 from tests.report.test_blocks import traced
 from tests.test_report_text import make_step
 
@@ -32,10 +32,11 @@ def test_layers_add_up_to_the_timeline(seed: int) -> None:
 def test_rows_of_modules_add_up_to_the_plan(depth: int) -> None:
     step = make_step(("a.0", "a.1", "b.0", "c"))
     plan = random_plan(step, 3)
-    rows = module_work(plan, depth)
+    rows = module_work(plan, depth, {"a.1": 5, "(optimizer)": 2})
     assert depths(step) == 2
     assert sum(r.recompute_ops for r in rows) == plan.recompute_ops > 0
     assert sum(r.recompute_flops for r in rows) == plan.recompute_flops
+    assert {r.module: r.peak_bytes for r in rows if r.peak_bytes} == {"a" if depth == 1 else "a.1": 5, "(optimizer)": 2}
     assert sum(r.saved_bytes for r in rows) == 3 * 8 * 2**20
     assert next(r.module for r in rows) == ("a" if depth == 1 else "a.0")
 
@@ -65,6 +66,13 @@ def test_a_fate_says_why() -> None:
     assert "recomputed once: before the backward of" in texts[What.RECOMPUTED]
     assert "there anyway" in texts[What.THERE]
     assert "goes as soon as forward is done" in texts[What.FREE]
+
+
+def test_what_is_overwritten_in_place_says_by_what() -> None:
+    step = traced("in place")
+    plan = PLANS["keep all"](step)
+    texts = [s for fate in fates(plan) for s in sentences(plan, fate)]
+    assert "Not saved for backward: relu_ of 2 overwrites it." in texts
 
 
 def test_ops_have_short_names() -> None:

@@ -58,6 +58,9 @@ def test_the_page_has_the_numbers_of_the_plan() -> None:
     assert max(timeline["baseline"]) == simulate(step).total_peak_bytes
     for k, total in enumerate(timeline["total"]):
         assert sum(layer["bytes"][k] for layer in timeline["layers"]) == total
+    total_row = re.search(r'<tr><td>all</td><td data-value="(\d+)">', text)
+    assert total_row
+    assert int(total_row[1]) == plan.total_peak_bytes
     assert f'id="all-at-peak">{format_bytes(plan.total_peak_bytes)}<' in text
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from lowtide.planning.compress import uncompressed
 from lowtide.planning.simulate import Timeline, describe_moment, simulate
 from lowtide.report.columns import shorten
 from lowtide.report.document import Pair, Table
@@ -32,7 +33,7 @@ def at_peak(timeline: Timeline) -> dict[str, Any]:
 
 def at_peak_tables(plan: Plan) -> tuple[Pair, list[list[str]]]:
     """A table by category beside one by module, and as facts where the two peaks are."""
-    before, after = at_peak(simulate(plan.step)), at_peak(simulate(plan.step, plan))
+    before, after = at_peak(simulate(uncompressed(plan.step))), at_peak(simulate(plan.step, plan))
     depth = _depth({*before["by_module"], *after["by_module"]})
     left = _table("at the peak", before["by_category"], after["by_category"])
     right = _table("by module", _upto_depth(before["by_module"], depth), _upto_depth(after["by_module"], depth))

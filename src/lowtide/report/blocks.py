@@ -232,6 +232,8 @@ class _Writer:
         taken = {new: old for old, new in step.ops[a.op].inplace if old in a.consume}
         made: dict[int, int] = {}
         for w in step.ops[a.op].writes:
+            if w in step.code_values and w not in a.retain:  # codes are made only if they are wanted
+                continue
             if w in taken:
                 made[w] = self.held.pop(taken[w])
                 del self.until[taken[w]]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lowtide.planning.plan import Plan
 
 _WIDTH = 80
-_SAVED = (What.KEPT, What.SOURCE, What.RECOMPUTED, What.UNUSED)
+_SAVED = (What.KEPT, What.CODED, What.SOURCE, What.RECOMPUTED, What.UNUSED)
 
 
 def explain_plan(plan: Plan, every: Sequence[Fate], top: int = 20) -> str:
@@ -48,6 +48,8 @@ def explain_plan(plan: Plan, every: Sequence[Fate], top: int = 20) -> str:
 def _briefly(f: Fate) -> str:
     if f.what is What.RECOMPUTED:
         return "recomputed" if len(f.made_at) == 1 else f"recomputed {len(f.made_at)} times"
+    if f.what is What.CODED:
+        return f"held as {format_bytes(f.code_bytes)}" if f.code_bytes else "only its shape is held"
     if f.what is What.UNUSED:
         return "dropped, never asked for"
     if f.pinned:

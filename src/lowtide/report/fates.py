@@ -6,17 +6,20 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from lowtide.planning.compress import SHAPE, uncompressed
 from lowtide.report.names import place, short_op
+from lowtide.units import format_bytes
 
 if TYPE_CHECKING:
     from lowtide.planning.plan import Plan
-    from lowtide.planning.step import Step
+    from lowtide.planning.step import Code, Step
 
 
 class What(str, Enum):
     """What happens to a value. The values are what people read."""
 
     KEPT = "kept"
+    CODED = "held as a code"
     SOURCE = "kept to recompute from"
     RECOMPUTED = "recomputed"
     UNUSED = "dropped, and never asked for"
@@ -40,6 +43,7 @@ class Fate:
         made_at: moments at which it is recomputed, once per run.
         source_for: ids of forward ops that are run again and read it.
         pinned: why it cannot be recomputed, or ''.
+        code_bytes: size of the code that is held in its place, 0 if there is none.
         alive_anyway: it needs no bytes of its own when backward first asks, since its storage lives on by itself.
     """
 
@@ -53,13 +57,18 @@ class Fate:
     made_at: tuple[int, ...]
     source_for: tuple[int, ...]
     pinned: str
+    code_bytes: int
     alive_anyway: bool
 
 
 def fates(plan: Plan) -> list[Fate]:
     """One entry per value that forward writes, and per one that backward asks for although it was there before; in
     the order of the network."""
-    step = plan.step
+    coded = plan.step
+    step = uncompressed(coded)  # in which autograd saves what it saves; codes are answers to that
+    held: dict[int, list[Code]] = {}
+    for code in coded.codes:
+        held.setdefault(code.of, []).append(code)
     made: dict[int, list[int]] = {}
     read: dict[int, dict[int, None]] = {}
     for m, ops in sorted(plan.runs.items()):
@@ -82,25 +91,29 @@ def fates(plan: Plan) -> list[Fate]:
                 module=op.module if op else "",
                 op=op.name if op else "",
                 nbytes=storage.nbytes,
-                what=_what(plan, v, asked, made),
+                what=_what(plan, step, v, held.get(v, []), made),
                 saved_for=tuple(dict.fromkeys((step.ops[s.op].name, step.ops[s.op].module) for s in saves)),
                 asked_at=tuple(asked),
                 made_at=tuple(made.get(v, ())),
                 source_for=tuple(read.get(v, ())),
                 pinned=step.is_pinned(v),
+                code_bytes=sum(coded.nbytes(c.value) for c in held.get(v, ())),
                 alive_anyway=bool(asked) and storage.death > asked[0] and value.overwritten < 0,
             )
         )
     return out
 
 
-def _what(plan: Plan, v: int, asked: list[int], made: dict[int, list[int]]) -> What:
-    step = plan.step
-    saved = v in step.saves_of
+def _what(plan: Plan, step: Step, v: int, codes: list[Code], made: dict[int, list[int]]) -> What:
+    saves = step.saves_of.get(v, ())
+    saved, asked = bool(saves), any(step.saves[s].uses for s in saves)
     if step.is_external(v):
         return What.THERE
     if v in plan.keep:
         return What.KEPT if saved else What.SOURCE
+    every = bool(codes) and sum(len(c.saves) for c in codes) == len(saves)  # no save wants all of it
+    if every and all(c.codec == SHAPE or c.value in plan.keep for c in codes):
+        return What.CODED
     if v in made:
         return What.RECOMPUTED if asked else What.PASSING
     return What.UNUSED if saved else What.FREE
@@ -117,7 +130,14 @@ def _happens(plan: Plan, fate: Fate) -> str:
         return "It is a parameter, a buffer or an input: there anyway, at no cost."
     if fate.what in (What.KEPT, What.SOURCE):
         return "Kept from forward on."
+    if fate.what is What.CODED:
+        size = f"a code of {format_bytes(fate.code_bytes)}" if fate.code_bytes else "its shape"
+        return f"Dropped in forward: all that backward needs of it is {size}, which is kept."
     if fate.what is What.FREE:
+        over = step.values[fate.value].overwritten
+        if 0 <= over < step.n_forward:
+            op = step.ops[over]
+            return f"Not saved for backward: {short_op(op.name)} of {op.module or 'the model itself'} overwrites it."
         return "Not saved for backward: it goes as soon as forward is done with it."
     if fate.what is What.UNUSED:
         return "Dropped in forward; backward never asks for it."

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from lowtide.planning.compress import uncompressed
 from lowtide.planning.simulate import keep_all, simulate
 from lowtide.report.blocks import Kind, kind_of
 
@@ -33,8 +34,13 @@ class Layers:
 
 
 def layers_of(step: Step, plan: Plan | None) -> Layers:
-    """The layers of a plan, or of the step without one."""
+    """The layers of a plan, or of the step with everything kept."""
     return layers(simulate(step, plan), keep_all(step) if plan is None else plan.keep)
+
+
+def without_plan(step: Step) -> Layers:
+    """The layers of the step as PyTorch runs it: nothing dropped, nothing compressed."""
+    return layers_of(uncompressed(step), None)
 
 
 def layers(timeline: Timeline, keep: Collection[int]) -> Layers:

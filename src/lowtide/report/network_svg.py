@@ -6,8 +6,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from lowtide.report.names import short_op
+from lowtide.report.saved import saved_storages
 from lowtide.report.svg import byte_ticks, line, picture, rectangle, scale, text
-from lowtide.report.tree import depths, saved_storages
+from lowtide.report.tree import depths
 from lowtide.units import format_bytes
 
 if TYPE_CHECKING:
@@ -20,10 +21,11 @@ MOST_BARS = 700
 
 
 class _Bar(NamedTuple):
-    """Bytes kept and dropped, the most runs of an op, and what is said about it."""
+    """Bytes kept, dropped and compressed away, the most runs of an op, and what is said about it."""
 
     kept: int
     dropped: int
+    coded: int
     runs: int
     tip: str
 
@@ -36,10 +38,11 @@ def network_svg(plan: Plan, width: int = 1100, height: int = 230) -> str:
     label = "What is kept and recomputed along the network"
     if not n:
         return picture(width, height, [text(width / 2, height / 2, "no op in forward", anchor="middle")], label)
-    kept, dropped = [0] * n, [0] * n
-    writer = {v.storage: v.op for v in reversed(step.values) if v.op >= 0}
-    for s, (_, is_kept) in saved_storages(step, plan.keep).items():
-        (kept if is_kept else dropped)[writer[s]] += step.storages[s].nbytes
+    kept, dropped, coded = [0] * n, [0] * n, [0] * n
+    for s in saved_storages(step, plan.keep):
+        kept[s.op] += s.kept_bytes
+        dropped[s.op] += s.recomputed_bytes
+        coded[s.op] += s.compressed_bytes
     runs = [0] * n
     for ops in plan.runs.values():
         for o in ops:
@@ -47,8 +50,8 @@ def network_svg(plan: Plan, width: int = 1100, height: int = 230) -> str:
     count = min(n, MOST_BARS)
     x = scale(0, count, LEFT, width - RIGHT)
     base = height - BOTTOM - LANE - GAP
-    bars = [_bar(plan, range(n * k // count, n * (k + 1) // count), kept, dropped, runs) for k in range(count)]
-    top = max(bar.kept + bar.dropped for bar in bars)
+    bars = [_bar(plan, range(n * k // count, n * (k + 1) // count), kept, dropped, coded, runs) for k in range(count)]
+    top = max(bar.kept + bar.dropped + bar.coded for bar in bars)
     y = scale(0, top or 1, base, TOP + 4)
     parts = _bands(plan, width, height)
     for size, name in byte_ticks(top, 4):
@@ -63,6 +66,10 @@ def network_svg(plan: Plan, width: int = 1100, height: int = 230) -> str:
         if bar.dropped:
             above = y(bar.kept + bar.dropped)
             parts.append(rectangle(x(k), above, w, y(bar.kept) - above, "recomputed fill", bar.tip))
+        if bar.coded:
+            below = y(bar.kept + bar.dropped)
+            above = y(bar.kept + bar.dropped + bar.coded)
+            parts.append(rectangle(x(k), above, w, below - above, "coded fill", bar.tip))
         if bar.runs:
             classes = f"runs runs-{min(bar.runs, 4)}"
             parts.append(rectangle(x(k), height - BOTTOM - LANE, w, LANE, classes, bar.tip))
@@ -72,19 +79,22 @@ def network_svg(plan: Plan, width: int = 1100, height: int = 230) -> str:
     return picture(width, height, parts, label, "network")
 
 
-def _bar(plan: Plan, ops: range, kept: list[int], dropped: list[int], runs: list[int]) -> _Bar:
+def _bar(plan: Plan, ops: range, kept: list[int], dropped: list[int], coded: list[int], runs: list[int]) -> _Bar:
     """One op, or a few in a row where there are too many; the largest of them gives its name."""
-    largest = max(ops, key=lambda o: (kept[o] + dropped[o], runs[o]))
+    largest = max(ops, key=lambda o: (kept[o] + dropped[o] + coded[o], runs[o]))
     op = plan.step.ops[largest]
     what = f"{short_op(op.name)}\n{op.module or 'the model itself'}"
     if len(ops) > 1:
         what += f"\nand {len(ops) - 1} op{'s' if len(ops) > 2 else ''} beside it"
     a, b, n = sum(kept[o] for o in ops), sum(dropped[o] for o in ops), max(runs[o] for o in ops)
-    return _Bar(a, b, n, f"{what}\n{format_bytes(a + b)} saved for backward\n{_fate(a, b, n)}")
+    c = sum(coded[o] for o in ops)
+    return _Bar(a, b, c, n, f"{what}\n{format_bytes(a + b + c)} saved for backward\n{_fate(a, b, c, n)}")
 
 
-def _fate(kept: int, dropped: int, runs: int) -> str:
+def _fate(kept: int, dropped: int, coded: int, runs: int) -> str:
     again = "not run again" if not runs else "run again once" if runs == 1 else f"run again {runs} times"
+    if coded:
+        return f"{format_bytes(kept)} kept, {format_bytes(coded)} compressed away; {again}"
     if kept and dropped:
         return f"{format_bytes(kept)} kept, the rest dropped; {again}"
     return f"{'kept' if kept else 'dropped' if dropped else 'nothing to keep'}; {again}"

@@ -7,9 +7,9 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from lowtide.planning.simulate import keep_all, simulate
+from lowtide.planning.simulate import simulate
 from lowtide.report.document import Document, Facts, Mood, Pair, Part, Picture, Table
-from lowtide.report.layers import layers
+from lowtide.report.layers import layers, without_plan
 from lowtide.report.text import VerdictLike, plan_document, timeline_document, verdict_document
 from lowtide.report.timeline_svg import css_class, timeline_svg
 
@@ -38,8 +38,7 @@ div.lowtide b.bad { color: var(--baseline); }
 def plan_html(plan: Plan) -> str:
     """A plan: its timeline as a picture, that of the step without it as a line, and its report."""
     planned = layers(simulate(plan.step, plan), plan.keep)
-    baseline = layers(simulate(plan.step), keep_all(plan.step))
-    return _html(plan_document(plan), _picture(planned, baseline))
+    return _html(plan_document(plan), _picture(planned, without_plan(plan.step)))
 
 
 def timeline_html(timeline: Timeline) -> str:

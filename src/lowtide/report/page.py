@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from lowtide.planning.step import Phase
 from lowtide.report.blocks import Kind, history
-from lowtide.report.layers import Layers, layers_of
+from lowtide.report.layers import Layers, layers_of, without_plan
 from lowtide.report.names import place, short_op, short_place
 from lowtide.report.network_svg import network_svg
+from lowtide.report.saved import saved_storages
 from lowtide.report.text import title
 from lowtide.report.timeline_svg import Columns, columns_of, css_class, phase_at, timeline_svg
 from lowtide.report.tradeoff_svg import Point, Points, tradeoff_svg
@@ -33,7 +34,7 @@ SMALLEST = 1e-3  # if they are at least this share of all
 def page(plan: Plan, curve: Points | None = None) -> str:
     """The whole file. `curve` is drawn with the plan on it if it is given."""
     step = plan.step
-    planned, baseline = layers_of(step, plan), layers_of(step, None)
+    planned, baseline = layers_of(step, plan), without_plan(step)
     columns = columns_of(planned, baseline, WIDTH) if step.n_moments else Columns([], [], [], [])
     name = escape(title(step, 200))
     css = _asset("pictures.css") + _asset("page.css")
@@ -49,7 +50,7 @@ def page(plan: Plan, curve: Points | None = None) -> str:
         _section("The plan along the network", _network(plan)),
         _section("Memory against time", _tradeoff(plan, curve)) if curve else "",
         _section("What is there at the peak", _at_peak(plan)),
-        _section("Modules", _modules(plan)),
+        _section("Modules", _modules(plan, planned)),
         _section("How it was planned", _facts(plan, curve)),
         '</main><div id="tip" class="tip" hidden></div>',
         f'<script type="application/json" id="data">{_data(plan, planned, columns)}</script>',
@@ -141,6 +142,8 @@ def _network(plan: Plan) -> str:
     kept = '<li><i class="kept-colour"></i>kept from forward on</li>'
     dropped = '<li><i class="recomputed-colour"></i>dropped, recomputed in backward</li>'
     caption = "The ops of forward from left to right: bytes that autograd saves of each, and how often it runs again."
+    if any(s.compressed_bytes for s in saved_storages(plan.step, plan.keep)):
+        dropped += '<li><i class="coded-colour"></i>compressed away</li>'
     legend = f'<ul class="legend">{kept}{dropped}</ul>'
     return f"<figure>{legend}{network_svg(plan, WIDTH)}<figcaption>{caption}</figcaption></figure>"
 
@@ -192,12 +195,24 @@ def _tradeoff(plan: Plan, curve: Points) -> str:
     return f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
-def _modules(plan: Plan) -> str:
-    timed = bool(plan.step.seconds)
-    heads = ["module", "saved", "kept", "recomputed", "op runs", "added FLOPs", *(["added time"] if timed else [])]
-    tables = {1: module_work(plan, 1)}
+def _modules(plan: Plan, planned: Layers) -> str:
+    timed, coded = bool(plan.step.seconds), any(s.compressed_bytes for s in saved_storages(plan.step, plan.keep))
+    heads = [
+        "module",
+        "at the peak",
+        "saved",
+        "kept",
+        *(["compressed"] if coded else []),
+        "recomputed",
+        "op runs",
+        "added FLOPs",
+        *(["added time"] if timed else []),
+    ]
+    timeline = planned.timeline
+    at_peak = timeline.by_module(timeline.peak_moment) if plan.step.n_moments else {}
+    tables = {1: module_work(plan, 1, at_peak)}
     for d in range(2, depths(plan.step) + 1):
-        rows = module_work(plan, d)
+        rows = module_work(plan, d, at_peak)
         if len(rows) > MOST_ROWS:
             break
         if len(rows) > len(tables[max(tables)]):  # another depth that shows nothing new is left out
@@ -208,31 +223,37 @@ def _modules(plan: Plan) -> str:
         for d in tables
     )
     bodies = "".join(
-        f'<tbody data-depth="{d}"{"" if d == shown else " hidden"}>{"".join(_row(r, timed) for r in rows)}</tbody>'
+        f'<tbody data-depth="{d}"{"" if d == shown else " hidden"}>'
+        f"{''.join(_row(r, timed, coded) for r in rows)}</tbody>"
         for d, rows in tables.items()
     )
     rows = tables[1]
     total = ModuleWork(
         "all",
+        sum(r.peak_bytes for r in rows),
         sum(r.saved_bytes for r in rows),
         sum(r.kept_bytes for r in rows),
         sum(r.recompute_ops for r in rows),
         sum(r.recompute_flops for r in rows),
         sum(r.added_s for r in rows),
+        sum(r.compressed_bytes for r in rows),
     )
     head = "".join(f'<th scope="col"><button type="button">{h}</button></th>' for h in heads)
-    note = '<p class="soft">Bytes of activations that autograd saves, by the module that computes them.</p>'
+    said = "What each module has in memory at the peak, and its activations that autograd saves: kept or recomputed."
+    note = f'<p class="soft">{said}</p>'
     return (
         f'{note}<div class="depths">names in a path, at most: {buttons}</div><div class="scroll">'
         f'<table class="sortable" id="modules"><thead><tr>{head}</tr></thead>{bodies}'
-        f"<tfoot>{_row(total, timed)}</tfoot></table></div>"
+        f"<tfoot>{_row(total, timed, coded)}</tfoot></table></div>"
     )
 
 
-def _row(r: ModuleWork, timed: bool) -> str:
+def _row(r: ModuleWork, timed: bool, coded: bool) -> str:
     cells: list[tuple[float, str]] = [
+        (r.peak_bytes, format_bytes(r.peak_bytes)),
         (r.saved_bytes, format_bytes(r.saved_bytes)),
         (r.kept_bytes, format_bytes(r.kept_bytes)),
+        *([(r.compressed_bytes, format_bytes(r.compressed_bytes))] if coded else []),
         (r.dropped_bytes, format_bytes(r.dropped_bytes)),
         (r.recompute_ops, f"{r.recompute_ops:,}"),
         (r.recompute_flops, format_flops(r.recompute_flops) if r.recompute_flops else "0"),

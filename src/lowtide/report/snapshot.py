@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, Any
 
+from lowtide.planning.compress import uncompressed
 from lowtide.report.blocks import Block, History, history
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def snapshot(plan: Plan, *, baseline: bool = False) -> dict[str, Any]:
     of the step's costs, or moments if it has none.
     """
     step = plan.step
-    past = history(step) if baseline else history(step, plan.keep, plan.runs)
+    past = history(uncompressed(step)) if baseline else history(step, plan.keep, plan.runs)
     space = _Space()
     address = {b: space.take(past.blocks[b].nbytes) for b in past.standing}
     clock = _clock(step)

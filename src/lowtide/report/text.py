@@ -11,7 +11,7 @@ from lowtide.report.at_peak import at_peak_tables
 from lowtide.report.columns import shorten
 from lowtide.report.curve import curve
 from lowtide.report.document import WIDTH, Document, Facts, Lines, Mood, Part, Picture, Table, plain
-from lowtide.report.modules import module_table
+from lowtide.report.modules import ModuleBytes, module_table
 from lowtide.report.names import place, short_place
 from lowtide.units import format_bytes, format_flops, format_percent, format_seconds
 
@@ -132,17 +132,17 @@ def _modules(step: Step, keep: frozenset[int]) -> Part:
     table = module_table(step, keep, _ROWS)
     if not table:
         return Lines(["Autograd saves no activation in this step: there is nothing to plan."])
-    rows = [["activations of", "saved", "kept", "recomputed"]]
-    for row in table:
-        name = shorten(row.module or "the model itself", 36)
-        rows.append([name, *map(format_bytes, (row.saved_bytes, row.kept_bytes, row.dropped_bytes))])
-    if len(table) > 1:
-        sums = (
-            sum(r.saved_bytes for r in table),
-            sum(r.kept_bytes for r in table),
-            sum(r.dropped_bytes for r in table),
-        )
-        rows.append(["all", *map(format_bytes, sums)])
+    coded = any(row.compressed_bytes for row in table)
+    rows = [["activations of", "saved", "kept", *(["compressed"] if coded else []), "recomputed"]]
+    sums = ModuleBytes(
+        "all",
+        sum(r.saved_bytes for r in table),
+        sum(r.kept_bytes for r in table),
+        sum(r.compressed_bytes for r in table),
+    )
+    for row in [*table, sums] if len(table) > 1 else table:
+        sizes = [row.saved_bytes, row.kept_bytes, *([row.compressed_bytes] if coded else []), row.dropped_bytes]
+        rows.append([shorten(row.module or "the model itself", 32), *map(format_bytes, sizes)])
     return Table(rows)
 
 

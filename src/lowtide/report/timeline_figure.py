@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lowtide.errors import InputError
 from lowtide.files import write_whole
 from lowtide.report.blocks import Kind
-from lowtide.report.layers import Layers, layers_of
+from lowtide.report.layers import Layers, layers_of, without_plan
 from lowtide.report.text import title
 from lowtide.report.timeline_svg import LEFT, RIGHT, columns_of, phase_at
 from lowtide.units import format_bytes
@@ -60,7 +60,7 @@ def draw_timeline(plan: Plan, path: str, file_format: str) -> None:
 
 def _draw(axes: Any, plan: Plan) -> None:
     step = plan.step
-    planned, baseline = layers_of(step, plan), layers_of(step, None)
+    planned, baseline = layers_of(step, plan), without_plan(step)
     top = baseline.timeline.total_peak_bytes
     unit, size = next((u, s) for u, s in _UNITS if top >= s or s == 1)
     if step.n_moments:

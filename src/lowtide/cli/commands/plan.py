@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lowtide.cli.model_arguments import Call, add_model_arguments, load_call, running
 from lowtide.cli.terminal import Report, Terminal
 from lowtide.errors import TraceError
+from lowtide.planning.compress import uncompressed
 from lowtide.planning.simulate import simulate
 from lowtide.report.at_peak import at_peak
 from lowtide.report.text import plan_document
@@ -156,5 +157,6 @@ def _reads_values(error: BaseException) -> bool:
 def numbers(plan: Plan) -> dict[str, Any]:
     """The plan without the step and the lists of what is kept and run, with what is there at the peak."""
     data = {k: v for k, v in plan.to_json().items() if k not in ("step", "keep", "runs")}
-    peaks = {"baseline_at_peak": at_peak(simulate(plan.step)), "at_peak": at_peak(simulate(plan.step, plan))}
+    baseline = simulate(uncompressed(plan.step))
+    peaks = {"baseline_at_peak": at_peak(baseline), "at_peak": at_peak(simulate(plan.step, plan))}
     return {"model": plan.step.meta.get("name"), "inputs": plan.step.meta.get("inputs"), **data, **peaks}
