@@ -92,12 +92,18 @@ class Compiled:
                 by_name = dict(zip(names, made, strict=True))
                 del made
                 wanted: list[Any] = []
+                held: list[Any] = []  # the user holds the loss, and the engine its gradient, as in a plain step
                 for node in (n for n in backward.graph.nodes if n.op == "placeholder"):
-                    found = by_name.get(node.name)
-                    wanted.append(found if found is not None else _fresh(node.meta["val"]))
+                    found = by_name.pop(node.name, None)
+                    if found is None:
+                        found = _fresh(node.meta["val"])
+                        held.append(found)
+                    wanted.append(found)
+                    del found
+                held += by_name.values()
                 by_name.clear()
                 grads = torch.fx.Interpreter(backward).boxed_run(wanted)
-        del grads, given
+        del grads, given, held
 
 
 def _outputs(graph: Any) -> list[Any]:
