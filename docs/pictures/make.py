@@ -50,7 +50,7 @@ def report(b: Any, page: Path) -> None:
         tab.goto(page.as_uri())
         if theme == "dark":
             box = tab.locator("svg.timeline").bounding_box()
-            tab.mouse.move(box["x"] + 0.68 * box["width"], box["y"] + 0.55 * box["height"])
+            tab.mouse.move(box["x"] + 0.42 * box["width"], box["y"] + 0.55 * box["height"])
         tab.screenshot(path=HERE / f"report-{theme}.png", full_page=theme == "light")
         tab.close()
 

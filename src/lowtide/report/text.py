@@ -108,7 +108,7 @@ def _compressed(plan: Plan) -> list[list[str]]:
         count = f"{len(codes):,} value{'s' if len(codes) != 1 else ''}"
         rows.append(["compressed", f"{count} of {format_bytes(whole)} held as {format_bytes(small)}"])
     if shapes:
-        rows.append(["only the shape is held of", f"{shapes:,} saved tensor{'s' if shapes != 1 else ''}"])
+        rows.append(["held as a shape", f"{shapes:,} saved tensor{'s' if shapes != 1 else ''}"])
     return rows
 
 

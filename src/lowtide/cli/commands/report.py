@@ -73,6 +73,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _curve(plan: Plan, args: argparse.Namespace, terminal: Terminal) -> Points | None:
     """The curve that was asked for: from a file, or planned now with the plan's costs."""
+    from lowtide.planning.compress import compressed, uncompressed
     from lowtide.planning.tradeoff import tradeoff
     from lowtide.report.tradeoff_svg import points_of
 
@@ -93,6 +94,7 @@ def _curve(plan: Plan, args: argparse.Namespace, terminal: Terminal) -> Points |
     except ValueError as e:
         raise InputError(f"{args.curve!r} is not a curve: it is not JSON") from e
     curve = points_of(data)
-    if curve.digest != plan.step.digest:
+    plain = uncompressed(plan.step)  # a curve may be of the step as it was traced, or with codes
+    if curve.digest not in (plan.step.digest, plain.digest, compressed(plain).digest):
         raise InputError(f"the curve {args.curve!r} is for another step than the plan {args.plan!r}: make it again")
     return curve
