@@ -74,7 +74,7 @@ def metered(network: Network, plan: Plan) -> int:
     return meter.peak_bytes
 
 
-def cost(network: Network, step: Step, repeats: int = 5) -> float:
+def cost(network: Network, step: Step, repeats: int = 3) -> float:
     """CPU time in % that the codes add to a step in which nothing is recomputed. Least of some runs, by turns."""
     small = compressed(step)
     plans = (judge(step, keep_all(step), {}, "keep", ""), judge(small, keep_all(small), {}, "codes", ""))

@@ -114,7 +114,7 @@ def test_they_allocate_little_besides(name: str) -> None:
     with StorageMeter() as meter:
         code = codec.encode(x)
     assert code is not None
-    assert meter.peak_bytes <= code.numel() + 2 * CHUNK_BYTES + 16
+    assert meter.peak_bytes <= code.numel() + 3 * CHUNK_BYTES + 16
     with StorageMeter() as meter:
         codec.decode(code, x.numel())
     assert meter.peak_bytes <= 4 * x.numel() + CHUNK_BYTES

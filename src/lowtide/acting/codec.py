@@ -48,9 +48,13 @@ class Codec:
         code = whole.new_zeros(-(-whole.numel() // 8), dtype=torch.uint8)
         flags = _chunk(code)
         for part, byte, bit in _places(whole, code, len(flags)):
-            _FLAGS[self.name](part, 0, out=flags[: len(part)])
-            byte.add_(flags[: len(part)].view(torch.uint8), alpha=1 << bit)
-        return code
+            here = flags[: len(part)]
+            if self.name == "bits":
+                here.copy_(part)
+            else:
+                (torch.le if self.name == "nonpositive" else torch.gt)(part, 0, out=here)
+            byte.add_(here.view(torch.uint8), alpha=1 << bit)
+        return code.bitwise_not_() if self.name == "nonpositive" else code  # so that all decode alike
 
     def decode(self, code: Tensor, n: int) -> Tensor:
         """A flat tensor of `n` elements that stands for the one that was encoded.
@@ -71,19 +75,14 @@ class Codec:
             return whole
         head, bits = (_HEAD_BYTES, code[_HEAD_BYTES:]) if self.name == "two" else (0, code)
         target = whole.view(_INTEGERS[self.dtype.itemsize]) if head else whole
-        flags = _chunk(bits)
-        asked = torch.eq if self.name == "nonpositive" else torch.ne
-        for part, byte, bit in _places(target, bits, len(flags)):
-            here = flags[: len(part)]
-            plain = here.view(torch.uint8)
-            torch.bitwise_and(byte, 1 << bit, out=plain)
-            part.copy_(asked(plain, 0, out=here))
+        numbers = _chunk(bits).view(torch.uint8)
+        for part, byte, bit in _places(target, bits, len(numbers)):
+            here = numbers[: len(part)]
+            torch.bitwise_right_shift(byte, bit, out=here)
+            part.copy_(here.bitwise_and_(1))
             if head:
                 part.mul_(code[:head].view(target.dtype)[0])
         return whole
-
-
-_FLAGS = {"nonpositive": torch.le, "positive": torch.gt, "bits": torch.ne, "two": torch.ne}
 
 
 def index_bytes(places: int) -> int:
@@ -100,16 +99,16 @@ def _encode_two(whole: Tensor) -> Tensor | None:
     torch.amax(numbers, 0, out=value)
     bits = code[_HEAD_BYTES:]
     flags, others = _chunk(bits), _chunk(bits)
+    wrong = _chunk(bits).zero_()
     checks = whole.device.type != "meta" and not isinstance(whole, FakeTensor)
     for part, byte, bit in _places(numbers, bits, len(flags)):
         here, other = flags[: len(part)], others[: len(part)]
-        torch.ne(part, 0, out=here)
+        here.copy_(part)  # what is not zero
         byte.add_(here.view(torch.uint8), alpha=1 << bit)
         if checks:
             torch.ne(part, value, out=other)
-            if here.logical_and_(other).any():
-                return None
-    return code
+            wrong[: len(part)].logical_or_(here.logical_and_(other))
+    return None if checks and wrong.any() else code
 
 
 def _chunk(code: Tensor) -> Tensor:

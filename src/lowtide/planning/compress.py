@@ -60,7 +60,7 @@ def _scratch_bytes(codec: str, nbytes: int, device: str) -> int:
     if name in ("index", SHAPE):
         return 0
     chunk = min(chunk_bytes(device), code_bytes(codec, nbytes))
-    return 2 * chunk if name == "two" else chunk
+    return 3 * chunk if name == "two" else chunk
 
 
 def compressed(step: Step, least_bytes: int = LEAST_BYTES) -> Step:
