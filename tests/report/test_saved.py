@@ -19,6 +19,7 @@ from lowtide.report.saved import saved_storages
 from lowtide.report.snapshot import snapshot
 from lowtide.report.tree import module_work
 from tests.plans import PLANS, random_plan
+from tests.report.test_blocks import tops
 from tests.report.test_page import data_of
 from tests.report.test_snapshot import replay
 
@@ -39,6 +40,8 @@ def plans() -> list[Plan]:
 def test_blocks_peak_where_the_simulator_does(plans: list[Plan]) -> None:
     for plan in plans:
         assert history(plan.step, plan.keep, plan.runs).peak()[0] == plan.peak_bytes
+        level = simulate(plan.step, plan).level_bytes
+        assert all(top <= here for top, here in zip(tops(plan.step, plan.keep, dict(plan.runs)), level, strict=True))
         assert replay(snapshot(plan))[0] == plan.total_peak_bytes
         assert replay(snapshot(plan, baseline=True))[0] == plan.baseline_peak_bytes + plan.step.standing_bytes
 
