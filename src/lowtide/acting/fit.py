@@ -284,7 +284,7 @@ class _Search:
         n, lists = at_least, None
         for k in range(3):  # a plan made for a larger size fits a larger size
             ground = Ground(roofline(self.growth.at(max(1, n)), self.device), slots=_SLOTS)
-            found = ground.least_peak(max_slowdown)
+            found = ground.least_peak(0.99 * max_slowdown)  # at the size that is traced it may add a little more
             new: Lists = (found.keep, found.runs)
             reach = largest(self._fits_with(new), self._guess(new))
             self.report("fit", done + 0.07 * (k + 1))
@@ -297,11 +297,6 @@ class _Search:
         if not n or lists is None:
             return Size(0, None, 0, 0.0, 0.0)
         plan = self._quickest(n, lists)
-        for _ in range(4):  # at another size than it was made for, a plan may add a little more than it should
-            if n <= at_least or plan.slowdown <= max_slowdown:
-                break
-            n = max(at_least, n - max(1, n // 200))
-            plan = self._quickest(n, lists)
         return Size(n, plan, plan.total_peak_bytes, plan.step.total_seconds, plan.added_s)
 
     def _quickest(self, n: int, lists: Lists) -> Plan:
