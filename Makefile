@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check fuzz bench bench-ogc bench-least bench-peaks bench-resources bench-overhead bench-backward bench-budget bench-thesis pictures clean
+.PHONY: help run test check fuzz bench bench-ogc bench-least bench-peaks bench-resources bench-overhead bench-backward bench-budget bench-thesis pictures docs clean
 
 help:
 	@echo "make run              set up and show a real network trained with and without a plan"
@@ -13,6 +13,7 @@ help:
 	@echo "make check            format, lint, types"
 	@echo "make bench            every benchmark; bench-ogc, -least, -peaks, -resources, -overhead, -backward, -budget: one of them"
 	@echo "make bench-thesis     the experiments of the thesis, into thesis-results/ (lowtide bench thesis)"
+	@echo "make docs             the documentation, into out/site; any warning is an error"
 	@echo "make pictures         screenshots and figures of the documentation (needs Chromium)"
 	@echo "make fuzz             random models and plans against the plain step"
 
@@ -48,6 +49,9 @@ bench-ogc bench-least bench-peaks bench-resources bench-overhead bench-backward 
 
 bench-thesis: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/lowtide bench thesis
+
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 pictures: $(VENV)/.dev
 	$(BIN)/python -m docs.pictures.make

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from lowtide.cli.main import build_parser
 
@@ -22,12 +21,11 @@ def blocks(language: str) -> list[str]:
 
 def test_the_python_of_the_quick_start_runs(capsys: pytest.CaptureFixture[str]) -> None:
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
-    names: dict[str, Any] = {"model": model, "x": torch.ones(4, 8), "loss_fn": lambda y: y.square().mean()}
+    names: dict[str, Any] = {}
     (code,) = blocks("python")
     exec(code, names)
     assert "bit for bit" in capsys.readouterr().out
-    assert all(p.grad is not None for p in model.parameters())
+    assert all(p.grad is not None for p in names["model"].parameters())
 
 
 def test_its_commands_parse() -> None:
@@ -49,3 +47,8 @@ def test_it_names_exactly_two_commands_to_set_up() -> None:
 def test_every_folder_in_its_table_is_there() -> None:
     for path in re.findall(r"^\| `(src/[^`]+/|\w+/)` \|", README, re.MULTILINE):
         assert (ROOT / path).is_dir(), path
+
+
+def test_every_page_that_it_links_to_is_there() -> None:
+    for path in re.findall(r"\]\(([^)#:]+)\)", README):
+        assert (ROOT / path).is_file(), path
