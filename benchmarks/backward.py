@@ -20,6 +20,7 @@ import torch
 
 import lowtide
 from benchmarks.output import Limit, Report, chosen, parser
+from benchmarks.peaks import SIZES
 from lowtide.acting.loss import scalar_loss
 from lowtide.acting.record import Record, below_autograd
 from tests.networks import NETWORKS, Network
@@ -103,8 +104,8 @@ def alone(calls: list[Call]) -> float:
         return time.thread_time() - start
 
 
-def run(name: str, report: Report, repeat: int) -> None:
-    network = NETWORKS[name]()
+def run(name: str, report: Report, repeat: int, small: bool = False) -> None:
+    network = NETWORKS[name](**({} if small else SIZES[name]))
     step = lowtide.trace(network.model, network.args, network.kwargs, loss=network.loss)
     least, keeping = lowtide.plan(step), lowtide.plan(step, solver="keep_all")
     calls = recomputed(network, least)
@@ -152,12 +153,13 @@ def run(name: str, report: Report, repeat: int) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     options = parser(__doc__, STEPS)
-    options.add_argument("--repeat", type=int, default=15, metavar="N", help="rounds (default 15)")
+    options.add_argument("--repeat", type=int, default=5, metavar="N", help="rounds (default 5)")
+    options.add_argument("--small", action="store_true", help="sizes at which a step takes some hundredths of a second")
     args = options.parse_args(argv)
     torch.set_num_threads(1)
     report = Report("backward", "Backward under a plan, processor time of one thread", COLUMNS)
     for name in chosen(args.only, STEPS):
-        run(name, report, args.repeat)
+        run(name, report, args.repeat, args.small)
     return report.finish(args.output)
 
 

@@ -89,7 +89,7 @@ def test_overhead_runs(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_backward_of_real_steps_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "backward.json"
-    backward.main(["--only", "unet", "--repeat", "1", "-o", str(file)])
+    backward.main(["--only", "unet", "--small", "--repeat", "1", "-o", str(file)])
     assert "2 limits kept" in capsys.readouterr().out
     (row,) = json.loads(file.read_text())["rows"]
     net = NETWORKS["unet"]()
