@@ -21,7 +21,7 @@ class _SavesResult(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor) -> Tensor:
         y = x.relu()
         ctx.save_for_backward(y)
-        return y.clone()
+        return y  # no op between the ReLU and the save
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -36,7 +36,7 @@ class _SavesResultWithGrad(torch.autograd.Function):
         with torch.enable_grad():
             y = (x.detach() * 1).relu()
         ctx.save_for_backward(y)
-        return y.detach().clone()
+        return y.detach()
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -53,6 +53,17 @@ class _SavesInput(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         (x,) = ctx.saved_tensors
         return x * F.interpolate(g, scale_factor=2.0)
+
+
+class _SavesAndViews(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return g * ctx.saved_tensors[0]
 
 
 class Of(nn.Module):
@@ -118,6 +129,15 @@ def test_all_else_is_wanted_whole(f: Callable[[Tensor], Tensor]) -> None:
 
 def test_a_function_that_pools_gets_its_input_whole() -> None:
     assert codecs(lambda x: _SavesInput.apply(x * 1)) == {}
+
+
+def test_a_save_that_went_to_other_hooks_does_not_count() -> None:
+    def f(x: Tensor) -> Tensor:
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+            y = F.relu(x)
+        return _SavesAndViews.apply(y)
+
+    assert codecs(f) == {}
 
 
 def test_an_op_that_saves_the_result_of_a_relu_gets_it_whole() -> None:
