@@ -250,7 +250,7 @@ def steps(max_ops: int = 8, odd: bool = True) -> st.SearchStrategy[Step]:
 
 
 def chain_step(a: Sequence[int], s: Sequence[int], i: Sequence[int], o: Sequence[int], t: Sequence[int]) -> Step:
-    """The step of a chain of n stages (FIELD.md, section 1): stage k = 1..n makes `a[k]` bytes, saves `s[k-1]` bytes
+    """The step of a chain of n stages (docs/thesis.md): stage k = 1..n makes `a[k]` bytes, saves `s[k-1]` bytes
     of its own, its input if `i[k-1]`, its output if `o[k-1]`; its backward takes `t[k-1]` bytes besides. The input,
     `a[0]` bytes, is external."""
     b = Builder()

@@ -119,7 +119,7 @@ def test_sections_of_docstrings_are_told_apart() -> None:
     assert [s.head for s in doc.sections] == ["Args", "Returns", "Idea"]
     assert doc.sections[0].entries() == {"a, b": "two things.", "c": "one."}
     assert "* `a`, `b`: two things." in doc.markdown()
-    assert "**Idea** think\ntwice." in doc.markdown()
+    assert "**Idea:** think\ntwice." in doc.markdown()
 
 
 def test_only_times_may_differ_and_other_numbers_where_the_page_says_so() -> None:

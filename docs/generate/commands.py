@@ -30,8 +30,11 @@ def table() -> str:
 def page(name: str, parser: argparse.ArgumentParser) -> str:
     """What a command does, its options by group, examples."""
     module = command_modules()[name]
-    usage = " ".join(parser.format_usage().removeprefix("usage: ").split())
-    parts = [f"# lowtide {name}", f"{module.SUMMARY[0].upper()}{module.SUMMARY[1:]}.", f"```text\n{usage}\n```"]
+    parts = [
+        f"# lowtide {name}",
+        f"{module.SUMMARY[0].upper()}{module.SUMMARY[1:]}.",
+        f"```text\n{_usage(parser)}\n```",
+    ]
     examples = "\n".join(module.EXAMPLES)
     parts.append(f"## Examples\n\n```shell\n{examples}\n```")
     for group in parser._action_groups:
@@ -41,13 +44,20 @@ def page(name: str, parser: argparse.ArgumentParser) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _usage(parser: argparse.ArgumentParser) -> str:
+    """What must be given, and where the rest goes."""
+    needed = [a for a in parser._actions if a.required or (not a.option_strings and a.nargs not in ("?", "*"))]
+    options = [f"{a.option_strings[-1]} {a.metavar}" for a in needed if a.option_strings]
+    return " ".join([parser.prog, *(str(a.metavar) for a in needed if not a.option_strings), *options, "[options]"])
+
+
 def _title(title: str | None) -> str:
     text = title or "options"
     return text[0].upper() + text[1:]
 
 
 def _options(parser: argparse.ArgumentParser, actions: list[argparse.Action]) -> str:
-    rows = ["| | |", "|---|---|"]
+    rows = ["| option | what it does |", "|---|---|"]
     for action in actions:
         rows.append(f"| {_invocation(action)} | {_cell(_help(parser, action))} |")
     return "\n".join(rows)

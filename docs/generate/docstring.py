@@ -45,7 +45,7 @@ class Section:
             ]
             return f"**{self.head}**\n\n" + "\n".join(rows)
         text = "\n".join(self.lines)
-        return f"**{self.head}** {text}" if self.head in ("Idea", *PROSE) else f"**{self.head}**\n\n{text}"
+        return f"**{self.head}:** {text}" if self.head in PROSE else f"**{self.head}**\n\n{text}"
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ def test_any_allowed_cuts_make_a_valid_plan(step: Step, seed: int) -> None:
 
 
 def _revised_objective(a: list[int], s: list[int], i: list[int], o: list[int], t: list[int]) -> int:
-    """FIELD, section 1, over all sets of checkpoints; the input is not counted."""
+    """The formula of docs/thesis.md, over all sets of checkpoints; the input is not counted."""
     n = len(s)
     i, o = [0, *i, 0], [0, *o]  # 1-based
 

@@ -9,7 +9,7 @@ but what cuts before i keep,
     Opt(i, m) = min over j > i and regimes r with M_r(i, j) <= m of  T_r(i, j) + Opt(j, m - c_r(i, j)),
 
 where c_r(i, j) is what the stretch keeps, M_r(i, j) the peak of its backward, T_r(i, j) the time of what it runs again.
-This is rotor's recursion (Beaumont et al. 2019, section 4; FIELD section 2) with one recomputation of a segment, on
+This is rotor's recursion (Beaumont et al. 2019, section 4) with one recomputation of a segment, on
 op-level frontiers and with choices inside of segments; memory comes in slots as there.
 
 c, M and T are good guesses, not promises: what runs again depends on neighbours, and M leaves temporaries out. The

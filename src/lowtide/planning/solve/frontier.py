@@ -1,6 +1,6 @@
 """frontier: least peak with at most one recomputation of any op, on op-level frontiers.
 
-The revised objective of the thesis (N. Wang, NTU 2023, section 4; FIELD section 1) on a traced step. A plan of this
+The revised objective of the thesis (N. Wang, NTU 2023, section 4) on a traced step. A plan of this
 class is a set of cuts 0 = c_0 < c_1 < ... < c_k < n. The frontiers of the cuts are kept, the last segment keeps what
 it saves, and each other segment is run again once. With V(i) the least peak of what is forward of cut i in forward
 and before it in backward, in bytes above those kept by cuts so far,

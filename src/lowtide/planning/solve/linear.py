@@ -30,7 +30,7 @@ class Linear(ChainSolver):
     differ, the best of it, of one that recomputes least and of what `greedy` tries.
 
     Complexity: O(n) time and memory, a million stages in some 2 s. With a budget O(n log n).
-    Reference: Hong, Tsai, Wang, Liu, Wu, JPDC 2025 (the objective); the recurrence is FIELD's reconstruction.
+    Reference: Hong, Tsai, Wang, Liu, Wu, JPDC 2025 (the objective); the recurrence is reconstructed.
     Assumes: every stage is recomputed at most once, a checkpoint is freed with its segment, and what a segment needs is
     counted during backward (`Chain.segment_peak`).
     Use it: always, on chains; `rotor` where stages may run more often.
