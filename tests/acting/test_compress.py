@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
 import lowtide
+from lowtide.acting.loss import scalar_loss
 from lowtide.acting.meter import StorageMeter
 from lowtide.errors import ReplayError
 from lowtide.planning.compress import compressed
@@ -21,6 +22,7 @@ from lowtide.planning.judge import judge
 from lowtide.planning.plan import Plan
 from lowtide.planning.simulate import keep_all, simulate
 from lowtide.planning.step import Step
+from tests.networks import NETWORKS
 from tests.plans import drop_everything, random_plan
 from tests.same import Made, assert_same, made, traced
 
@@ -366,3 +368,35 @@ def test_plans_use_codes_unless_told_otherwise() -> None:
     assert Plan.from_json(plan.to_json()) == plan
     tight = lowtide.plan(step, budget=plan.peak_bytes, budget_of="step")
     assert tight.peak_bytes <= plan.peak_bytes
+
+
+class Other(nn.Module):
+    """The result of a ReLU is saved by the ReLU, or by what multiplies it: the ops are the same."""
+
+    def __init__(self, by_relu: bool) -> None:
+        super().__init__()
+        self.layer, self.by_relu = nn.Linear(8, 8), by_relu
+        self.scale = nn.Parameter(torch.linspace(0.5, 2.0, 8), requires_grad=not by_relu)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.set_grad_enabled(self.by_relu):
+            h = self.layer(x).relu()
+        return h * self.scale
+
+
+def test_whoever_saves_in_the_place_of_a_relu_gets_all_of_it() -> None:
+    step = compressed(traced(lambda: (Other(True), (torch.randn(4, 8),), None)), least_bytes=1)
+    assert codecs(step) == {"nonpositive/4"}
+    assert_same(lambda: (Other(False), (torch.randn(4, 8),), None), step=step)
+
+
+@pytest.mark.parametrize(("name", "seed"), [("resnet18", 0), ("alexnet", 3), ("unet", 0)])
+def test_peaks_of_networks_are_the_simulated_ones(name: str, seed: int) -> None:
+    net = NETWORKS[name]()
+    step = compressed(lowtide.trace(net.model, net.args, net.kwargs, loss=net.loss), least_bytes=1)
+    plan = random_plan(step, seed)
+    with StorageMeter() as meter:
+        with lowtide.remat(plan):
+            loss = scalar_loss(net.model(*net.args, **net.kwargs), net.loss)
+        loss.backward()
+    assert meter.peak_bytes == simulate(step, plan).peak_bytes
