@@ -18,6 +18,7 @@ from lowtide.acting.loss import scalar_loss
 from lowtide.acting.meter import StorageMeter
 from lowtide.errors import ReplayError
 from lowtide.planning.compress import compressed
+from lowtide.planning.cost import roofline
 from lowtide.planning.judge import judge
 from lowtide.planning.plan import Plan
 from lowtide.planning.simulate import keep_all, simulate
@@ -400,3 +401,22 @@ def test_peaks_of_networks_are_the_simulated_ones(name: str, seed: int) -> None:
             loss = scalar_loss(net.model(*net.args, **net.kwargs), net.loss)
         loss.backward()
     assert meter.peak_bytes == simulate(step, plan).peak_bytes
+
+
+def test_the_time_of_codes_is_reckoned() -> None:
+    net = nn.Sequential(nn.Linear(64, 256), nn.Dropout(0.5), nn.Linear(256, 256), nn.Dropout(0.5))
+    step = roofline(lowtide.trace(net, (torch.randn(64, 64),)), "a100")
+    small = compressed(step)
+    plan = judge(small, keep_all(small), {}, "codes", "for tests")
+    assert {c.codec for c in small.codes} == {"two/4"}
+    passing = [(t, op.traffic_bytes) for t, op in zip(step.seconds, step.ops, strict=True) if not op.flops]
+    per_byte = sum(t for t, n in passing if n) / sum(n for _, n in passing)
+    assert plan.added_s == pytest.approx(len(small.codes) * 2 * 4 * 64 * 256 * 4 * per_byte)
+    assert simulate(small, plan).added_s == plan.added_s
+    assert simulate(step).added_s == 0
+
+
+def test_a_solver_that_is_named_gets_the_step_as_it_is() -> None:
+    step = lowtide.trace(nn.Sequential(nn.Linear(64, 256), nn.Dropout(0.5)), (torch.randn(256, 64),))
+    assert compressed(step).codes
+    assert not lowtide.plan(step, solver="keep_all").step.codes

@@ -64,7 +64,8 @@ def plan(
             machine, or an A100.
         solver: a name from `lowtide solvers`, or a solver object.
         compress: hold codes in the place of saved tensors of which backward needs less (`planning.compress`), where
-            that makes the plan better: signs, dropout masks, indices of pools. Gradients are the same to the bit.
+            that makes the plan better: signs, dropout masks, indices of pools. Gradients are the same to the bit. For
+            solver='auto'; for another solver give the step `lowtide.planning.compress.compressed(step)`.
         progress: called with a word and a fraction in [0, 1].
 
     Returns:
@@ -93,7 +94,7 @@ def plan(
         limit = allowance(step, simulate(step).peak_bytes, budget, budget_of, available)
     report = progress or (lambda *_: None)
     report("plan", 0.0)
-    forms = _forms(step, compress, _LEAST_GAIN if limit is None else _LEAST_GAIN_UNDER_BUDGET)
+    forms = _forms(step, compress and solver == "auto", _LEAST_GAIN if limit is None else _LEAST_GAIN_UNDER_BUDGET)
 
     def solved(i: int) -> Solution:
         form = forms[i]
@@ -111,7 +112,8 @@ def plan(
     made = [p for p in plans if p is not None]
     if not made:
         raise InputError(f"solver {solver!r} makes no plan for a step")
-    best = min(made, key=lambda p: _worth(p, limit))
+    most = max_slowdown if limits_time else None  # codes take some time: with them a plan may be over the limit
+    best = min(made, key=lambda p: (most is not None and p.slowdown > most * (1 + 1e-9), *_worth(p, limit)))
     if limit is not None and best.peak_bytes > limit:
         raise InputError(f"no plan for budget={budget!r}: {best.status}")
     lowest = min(made, key=lambda p: p.lower_bound_bytes)
@@ -129,7 +131,7 @@ def _forms(step: Step, compress: bool, least_gain: float) -> list[Step]:
 
 
 def _worth(plan: Plan, limit: int | None) -> tuple[float, ...]:
-    """Less is better. Codes take some time, too, which is not reckoned with: where all else is equal, without."""
+    """Less is better; where all is equal, without codes."""
     added = plan.slowdown
     order = (plan.peak_bytes, added) if limit is None else (max(0, plan.peak_bytes - limit), added, plan.peak_bytes)
     return (*order, len(plan.step.codes))

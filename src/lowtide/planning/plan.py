@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from lowtide.errors import InputError
 from lowtide.files import write_whole
+from lowtide.planning.compress import code_seconds
 from lowtide.planning.step import Step
 
 FORMAT = 1
@@ -55,9 +56,10 @@ class Plan:
 
     @property
     def added_s(self) -> float:
-        """Seconds that recomputation adds to the step; 0 if the step has no costs."""
+        """Seconds that recomputation and codes add to the step; 0 if the step has no costs."""
         seconds = self.step.seconds
-        return sum(seconds[o] for ops in self.runs.values() for o in ops) if seconds else 0.0
+        again = sum(seconds[o] for ops in self.runs.values() for o in ops) if seconds else 0.0
+        return again + code_seconds(self.step, self.keep, self.runs)
 
     @property
     def slowdown(self) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lowtide.planning.compress import code_seconds
 from lowtide.planning.plan import Plan
 from lowtide.planning.schedule import Schedule, handed_until, schedule
 from lowtide.planning.step import Category, Step
@@ -28,7 +29,7 @@ class Timeline:
         kept_bytes: per moment the part that only the plan (or autograd, without one) holds since forward.
         recomputed_bytes: per moment the part that was recomputed, with what running ops need besides.
         recompute_flops, recompute_ops: what the plan runs in addition.
-        added_s: the seconds that takes, 0 if the step has no costs.
+        added_s: the seconds that takes, with codes made and read; 0 if the step has no costs.
         keep, runs: the lists that were simulated.
     """
 
@@ -130,7 +131,8 @@ def simulate(step: Step, plan: Plan | Lists | None = None) -> Timeline:
         keep, runs = plan.keep, plan.runs
     else:
         keep, runs = frozenset(plan[0]), plan[1]
-    return replace(_count(step, keep, schedule(step, keep, runs)), keep=keep, runs=runs)
+    counted = _count(step, keep, schedule(step, keep, runs))
+    return replace(counted, keep=keep, runs=runs, added_s=counted.added_s + code_seconds(step, keep, runs))
 
 
 def keep_all(step: Step) -> frozenset[int]:
