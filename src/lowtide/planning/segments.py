@@ -70,7 +70,7 @@ class Segments:
         self.spare: dict[int, Fact] = {}  # those of L(i) that nothing before i wants
         self.needed = _needed(fronts)
         # Values that the graph holds on to beyond the backward of what made them, into that of segments before.
-        self.lingering = [f for f in fronts.facts.values() if not f.free and f.dropped_until > fronts.before[f.born]]
+        self.lingering = [f for f in fronts.facts.values() if not f.free and _let_go(f) > fronts.before[f.born]]
         for f in fronts.facts.values():
             if f.free:
                 continue
@@ -126,7 +126,7 @@ class Segments:
                 self._gone(f, -1)
             self.cut_bytes[i + 1 : min(f.last, n) + 1] += f.nbytes
             if f.dropped_until:
-                self.held[max(f.death, self.begin) : f.kept_until if f.always else f.dropped_until] += f.nbytes
+                self.held[max(f.death, self.begin) : _let_go(f)] += f.nbytes
                 if f.kept_until > f.death:
                     self.saved_d[f.death] += f.nbytes
                     self.saved_d[f.kept_until] -= f.nbytes
@@ -220,7 +220,7 @@ class Rows:
             until = end if f.value in read else f.kept_until if f.dropped_until else 0
             level[max(f.death - start, 0) : max(until - start, 0)] += f.nbytes
         for f in lingering:
-            level[max(f.death - start, 0) : max(f.dropped_until - start, 0)] += f.nbytes
+            level[max(f.death - start, 0) : max(_let_go(f) - start, 0)] += f.nbytes
         for f in self.state.spare.values():
             if f.value in read:
                 since = max(f.death, f.kept_until if f.dropped_until else 0)
@@ -239,7 +239,7 @@ class Rows:
         s = self.state
         step, size, facts = s.step, s.size, s.fronts.facts
         level = int(self.idle[asked - self.begin])
-        level += sum(f.nbytes for f in lingering if f.death <= asked < f.dropped_until)
+        level += sum(f.nbytes for f in lingering if f.death <= asked < _let_go(f))
         sources: dict[int, int] = {}  # what goes once its last reader has run: bytes
         for f in kept.values():
             if f.free or f.death > asked:
@@ -286,6 +286,12 @@ class Rows:
         for f in late:
             level[: max(min(f.death, f.dropped_until) - asked - 1, 0)] += f.nbytes
         return int(level.max())
+
+
+def _let_go(f: Fact) -> int:
+    """The moment at which the graph lets go of a value that backward asks for: saves that nothing asks for hold what is
+    always kept, too. 0 if nothing asks for it."""
+    return f.kept_until if f.always and f.dropped_until else f.dropped_until
 
 
 def _needed(fronts: Frontiers) -> npt.NDArray[np.bool_]:
