@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import lowtide
 from lowtide.acting.fit import MARGIN, Fit, fit
 from lowtide.acting.trace import trace
-from lowtide.errors import InputError
+from lowtide.errors import InputError, TraceError
 from lowtide.planning.simulate import simulate
 
 MIB = 2**20
@@ -137,3 +137,20 @@ def test_senseless_questions_are_refused(options: dict[str, Any], says: str) -> 
 def test_it_is_in_the_library() -> None:
     assert lowtide.fit is fit
     assert lowtide.Fit is Fit
+
+
+def test_a_loss_for_one_size_alone_is_told_to_be_the_reason() -> None:
+    labels = torch.zeros(2, 4)
+    with pytest.raises(TraceError, match=r"\(that was at size 4: inputs, loss and labels must be"):
+        fit(network(), (image(2),), memory=2**30, device="a100", loss=lambda y: (y - labels).square().sum())
+
+
+@pytest.mark.parametrize("memory", [24 * MIB, 40 * MIB])
+def test_plans_keep_to_their_limit_on_time_at_the_size_they_are_for(memory: int) -> None:
+    """One made for a smaller size adds a larger share at a larger one, where launches weigh less."""
+    net = network(16)
+    for p in net.parameters():
+        p.grad = torch.empty_like(p)
+    fits = fit(net, (image(4),), memory=memory, device="a100")
+    assert 0 < fits.quick.slowdown <= 0.1
+    assert 0 < fits.largest.slowdown <= 0.34

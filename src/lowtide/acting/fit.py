@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from lowtide.acting.cost import device_at_hand
 from lowtide.acting.sandbox import map_tensors, tensors_of
 from lowtide.acting.trace import trace
-from lowtide.errors import InputError
+from lowtide.errors import InputError, TraceError
 from lowtide.planning.cost import roofline
 from lowtide.planning.growth import Growth, Lists, largest, total_peak_bytes
 from lowtide.planning.judge import judge
@@ -241,7 +241,12 @@ class _Search:
     def start(self, first: int) -> None:
         """Trace at two sizes."""
         small, large = max(1, first), 2 * max(1, first)
-        self.growth = Growth(self.trace(small), small, self.trace(large), large)
+        step = self.trace(small)
+        try:
+            grown = self.trace(large)
+        except TraceError as e:
+            raise TraceError(f"{e} (that was at size {large}: inputs, loss and labels must be of any size)") from e
+        self.growth = Growth(step, small, grown, large)
         self.report("trace", 0.1)
 
     def trace(self, n: int) -> Step:
@@ -281,7 +286,7 @@ class _Search:
 
     def planned(self, max_slowdown: float, at_least: int, done: float) -> Size:
         """The largest size for plans within a limit on time, and the quickest plan there."""
-        n, lists = at_least, None
+        n, before, lists = at_least, at_least, None
         for k in range(3):  # a plan made for a larger size fits a larger size
             ground = Ground(roofline(self.growth.at(max(1, n)), self.device), slots=_SLOTS)
             found = ground.least_peak(0.99 * max_slowdown)  # at the size that is traced it may add a little more
@@ -289,10 +294,15 @@ class _Search:
             reach = largest(self._fits_with(new), self._guess(new))
             self.report("fit", done + 0.07 * (k + 1))
             if lists is not None and reach <= n:
+                if self._slowdown(n, lists) > max_slowdown:  # it was made for a smaller size, where it adds less
+                    n, lists = reach, new
                 break
             n, before, lists = max(n, reach), n, new
             if n <= 1.01 * before:
                 break
+        else:
+            if lists is not None and self._slowdown(n, lists) > max_slowdown:
+                n = before
         n = self.confirmed(n, lists)
         if not n or lists is None:
             return Size(0, None, 0, 0.0, 0.0)
@@ -307,6 +317,11 @@ class _Search:
         if quickest.fits and quickest.added_s <= _seconds(step, lists):
             lists = quickest.keep, quickest.runs
         return judge(step, *lists, "budget", quickest.status)
+
+    def _slowdown(self, n: int, lists: Lists) -> float:
+        """What a plan's lists add at size n, as a fraction of the step's seconds."""
+        step = roofline(self.growth.at(n), self.device)
+        return _seconds(step, lists) / step.total_seconds
 
     def _fits_with(self, lists: Lists) -> Callable[[int], bool]:
         return lambda n: self.fits(self.growth.at(n), lists)
