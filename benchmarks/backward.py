@@ -107,7 +107,7 @@ def alone(calls: list[Call]) -> float:
 def run(name: str, report: Report, repeat: int, small: bool = False) -> None:
     network = NETWORKS[name](**({} if small else SIZES[name]))
     step = lowtide.trace(network.model, network.args, network.kwargs, loss=network.loss)
-    least, keeping = lowtide.plan(step), lowtide.plan(step, solver="keep_all")
+    least, keeping = lowtide.plan(step, compress=False), lowtide.plan(step, solver="keep_all")
     calls = recomputed(network, least)
     for plan in (None, keeping):
         once(network, plan)

@@ -94,5 +94,5 @@ def test_backward_of_real_steps_runs(capsys: pytest.CaptureFixture[str], tmp_pat
     (row,) = json.loads(file.read_text())["rows"]
     net = NETWORKS["unet"]()
     step = lowtide.trace(net.model, net.args, net.kwargs, loss=net.loss)
-    assert row["recomputed"] == lowtide.plan(step).recompute_ops
+    assert row["recomputed"] == lowtide.plan(step, compress=False).recompute_ops
     assert 0 < row["rounds"][0]["recomputed"] < row["rounds"][0]["backward clocked"]

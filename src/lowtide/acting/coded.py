@@ -18,13 +18,13 @@ from lowtide.errors import ReplayError
 NOTHING = torch.empty(0)
 
 
-def witness_of(t: Tensor) -> tuple[Tensor | None, int]:
+def witness_of(t: Tensor, inside: bool = True) -> tuple[Tensor | None, int]:
     """A tensor without memory that shares the version counter of `t`, and what the counter shows. None for tensors that
-    have no content anyway (fake, meta)."""
-    if t.device.type == "meta" or type(t) is FakeTensor:
+    have no content anyway (fake, meta). `inside`: it may be that a dispatch mode runs now; if not, it is quicker."""
+    if t.is_meta or type(t) is FakeTensor:
         return None, -1
     with torch._C._DisableTorchDispatch():
-        witness = alias(t)
+        witness = alias(t) if inside else t.detach()
         witness.data = NOTHING
     return witness, version_of(t)
 

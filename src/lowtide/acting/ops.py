@@ -210,6 +210,8 @@ def outputs_in(out: Any) -> list[Tensor | None]:
 def is_plain(t: Tensor) -> bool:
     """Whether (storage, dtype, size, stride, offset) tells all about the tensor: strided, no lazy conjugate or
     negative bit, no quantizer, no wrapper that stands for other tensors."""
+    if type(t) in _PLAIN_TYPES and t.dtype in _REAL:  # which can be neither conjugate nor quantized
+        return t.layout is torch.strided and not t.is_neg()
     return t.layout is torch.strided and not (t.is_conj() or t.is_neg() or t.is_quantized) and not is_wrapper(t)
 
 
@@ -219,6 +221,7 @@ def is_wrapper(t: Tensor) -> bool:
 
 
 _PLAIN_TYPES = frozenset({Tensor, nn.Parameter, FakeTensor})
+_REAL = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.bool})
 
 
 def storage_key(t: Tensor) -> int:

@@ -111,7 +111,7 @@ class Dropped:
         self.save = save
         self.unpacked = 0
         self.tensor: Tensor | None = None
-        self.witness, self.version = witness_of(t)
+        self.witness, self.version = witness_of(t, inside=False)
         self.codec, self.code, self.n = codec, None, 0 if codec is None else elements_of(t)
         ref.slot.pending += 1
         ref.slot.handles.append(weakref.ref(self))
