@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from math import inf
 from typing import Any
 
 from torch import Tensor, nn
@@ -16,9 +16,10 @@ from lowtide.planning.allowance import allowance
 from lowtide.planning.bound import bound
 from lowtide.planning.compress import compressed, gain_bytes
 from lowtide.planning.cost import roofline
+from lowtide.planning.holding import holding_bound
 from lowtide.planning.plan import Plan
 from lowtide.planning.simulate import simulate
-from lowtide.planning.solve import Solution, solve
+from lowtide.planning.solve import solve
 from lowtide.planning.solve.least import least
 from lowtide.planning.solve.on_steps import Deep
 from lowtide.planning.step import Step
@@ -27,6 +28,7 @@ from lowtide.planning.step import Step
 # peak.
 _LEAST_GAIN = 0.05
 _LEAST_GAIN_UNDER_BUDGET = 0.01  # where most is kept
+_LEAST_ROOM = 0.01  # of the peak, between the plan without codes and what no plan with codes can be below
 
 # Added work that is worth it unless one says otherwise, as a fraction of the plain step: forward is a third of it.
 ONE_MORE_FORWARD = 0.34
@@ -94,40 +96,47 @@ def plan(
         limit = allowance(step, simulate(step).peak_bytes, budget, budget_of, available)
     report = progress or (lambda *_: None)
     report("plan", 0.0)
-    forms = _forms(step, compress and solver == "auto", _LEAST_GAIN if limit is None else _LEAST_GAIN_UNDER_BUDGET)
+    coded = _coded(step, limit is not None) if compress and solver == "auto" else None
 
-    def solved(i: int) -> Solution:
-        form = forms[i]
-
+    def solved(form: Step, begin: float, end: float) -> Plan | None:
         def planning(x: float) -> None:
-            report("plan", (i + x) / len(forms))
+            report("plan", begin + (end - begin) * x)
 
         if solver == "auto" and limit is None and max_recompute is None and max_slowdown is not None:
-            return least(form, max_slowdown, planning)
+            return least(form, max_slowdown, planning).plan
         if limits_work:
-            return solve(form, Deep(max_slowdown=max_slowdown, max_recompute=max_recompute), progress=planning)
-        return solve(form, solver, limit, progress=planning)
+            settings = Deep(max_slowdown=max_slowdown, max_recompute=max_recompute)
+            return solve(form, settings, progress=planning).plan
+        return solve(form, solver, limit, progress=planning).plan
 
-    plans = [solved(i).plan for i in range(len(forms))]
-    made = [p for p in plans if p is not None]
-    if not made:
+    best = solved(step, 0.0, 0.5 if coded is not None else 1.0)
+    if best is None:
         raise InputError(f"solver {solver!r} makes no plan for a step")
-    most = max_slowdown if limits_time else None  # codes take some time: with them a plan may be over the limit
-    best = min(made, key=lambda p: (most is not None and p.slowdown > most * (1 + 1e-9), *_worth(p, limit)))
+    if coded is not None and _may_help(coded, best, limit):
+        other = solved(coded, 0.5, 1.0)
+        most = max_slowdown if limits_time and max_slowdown is not None else inf  # codes take some time
+        if other is not None and other.slowdown <= most * (1 + 1e-9) and _worth(other, limit) < _worth(best, limit):
+            best = other
     if limit is not None and best.peak_bytes > limit:
         raise InputError(f"no plan for budget={budget!r}: {best.status}")
-    lowest = min(made, key=lambda p: p.lower_bound_bytes)
     report("plan", 1.0)
-    return replace(best, lower_bound_bytes=lowest.lower_bound_bytes, bound_op=lowest.bound_op)
+    return best
 
 
-def _forms(step: Step, compress: bool, least_gain: float) -> list[Step]:
-    """The step, and as it is with codes if that makes a difference."""
-    if not compress or step.codes:
-        return [step]
+def _coded(step: Step, has_budget: bool) -> Step | None:
+    """The step with codes, or None if they make no difference worth the time of planning for it."""
     small = compressed(step)
-    matters = gain_bytes(small) >= least_gain * simulate(step).peak_bytes or bound(small).bytes < bound(step).bytes
-    return [step, small] if small.codes and matters else [step]
+    least = _LEAST_GAIN_UNDER_BUDGET if has_budget else _LEAST_GAIN
+    matters = gain_bytes(small) >= least * simulate(step).peak_bytes or bound(small).bytes < bound(step).bytes
+    return small if small.codes and matters else None
+
+
+def _may_help(coded: Step, best: Plan, limit: int | None) -> bool:
+    """Whether a plan with codes may be better than the best one without: there is added work to save within a budget,
+    or room below the peak."""
+    if limit is not None and best.peak_bytes <= limit:
+        return best.recompute_ops > 0
+    return holding_bound(coded, best.peak_bytes).bytes < (1 - _LEAST_ROOM) * best.peak_bytes
 
 
 def _worth(plan: Plan, limit: int | None) -> tuple[float, ...]:
