@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes  # pyright: ignore
 
 from lowtide.acting import ambient
 from lowtide.acting.codec import Codec
@@ -154,9 +155,23 @@ def copy_of(t: Tensor) -> Tensor:
     return whole.set_(storage, 0, (storage.nbytes() // max(whole.element_size(), 1),), (1,))
 
 
+def _holders(t: Tensor) -> int:
+    """References to the storage of `t`; up to torch 2.9 this question is not one of them, later it is."""
+    return torch._C._storage_Use_Count(t.untyped_storage()._cdata)
+
+
+def _holders_of_one() -> int:
+    """What `_holders` says of a storage that one tensor alone is on."""
+    with _disable_current_modes():
+        return _holders(torch.ones(1, device="cpu"))
+
+
+_ALONE = _holders_of_one()
+
+
 def _is_alone(t: Tensor) -> bool:
-    """Whether nobody else has a tensor on the storage of `t`. (The other count is that of the question itself.)"""
-    return torch._C._storage_Use_Count(t.untyped_storage()._cdata) <= 2
+    """Whether nobody else has a tensor on the storage of `t`."""
+    return _holders(t) <= _ALONE
 
 
 class Record:
