@@ -305,7 +305,7 @@ class Recorder(TorchDispatchMode):
         if self.phase is Phase.FORWARD:
             seq = torch._C._autograd._get_sequence_nr() - 1
             self.op_seq.append(seq)
-            self.module_of_seq[seq] = self.modules[-1]
+            self.module_of_seq.setdefault(seq, self.modules[-1])  # later ops may have no node of their own
         return out
 
     def _reason_to_pin(self, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
