@@ -26,7 +26,7 @@ from lowtide.planning.step import Step
 
 # Codes are tried, which takes as long again, if they lower the bound or make saved values smaller by this part of the
 # peak.
-_LEAST_GAIN = 0.05
+_LEAST_GAIN = 0.1
 _LEAST_GAIN_UNDER_BUDGET = 0.01  # where most is kept
 _LEAST_ROOM = 0.01  # of the peak, between the plan without codes and what no plan with codes can be below
 
