@@ -92,3 +92,13 @@ def test_as_a_solver() -> None:
     for wrong in ({"max_slowdown": -0.1}, {"max_recompute": 0}, {"tries": 0}):
         with pytest.raises(InputError, match="must be at least"):
             Deep(**wrong)
+
+
+def test_without_time_it_gives_the_plan_of_the_best_cuts() -> None:
+    step = residual_net(12)
+    hasty, patient = (solve(step, Deep(max_slowdown=None, seconds=s)).peak_bytes for s in (1e-9, None))
+    cuts = solve(step, "frontier").peak_bytes
+    assert patient < cuts < simulate(step).peak_bytes
+    assert patient <= hasty <= cuts
+    with pytest.raises(InputError, match="seconds must be more than 0, or None for no limit, not 0"):
+        Deep(seconds=0)

@@ -53,12 +53,15 @@ class Deep(Solver):
         max_slowdown: added work allowed, as a fraction of the plain step's FLOPs (seconds if it has costs); None: any.
         max_recompute: how often any op may run again; None: any number of times.
         tries: plans that may be counted.
+        seconds: time after which the search ends with the best plan so far; None: no limit. The plan of
+            the best cuts comes first, so that there always is one.
     """
 
     name: ClassVar[str] = "deep"
     max_slowdown: float | None = field(default=0.34, kw_only=True)
     max_recompute: int | None = field(default=None, kw_only=True)
     tries: int = field(default=20_000, kw_only=True)
+    seconds: float | None = field(default=100.0, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.max_slowdown is not None and not self.max_slowdown >= 0:
@@ -67,11 +70,13 @@ class Deep(Solver):
             raise InputError(f"max_recompute must be at least 1, or None for no limit, not {self.max_recompute!r}")
         if self.tries < 1:
             raise InputError(f"tries must be at least 1, not {self.tries!r}")
+        if self.seconds is not None and not self.seconds > 0:
+            raise InputError(f"seconds must be more than 0, or None for no limit, not {self.seconds!r}")
 
     def solve(self, problem: Any, budget: int | None = None, progress: Progress | None = None) -> Solution:
         if not isinstance(problem, Step):
             raise InputError(f"solver {self.name!r} takes a Step, not {type(problem).__name__}")
-        found = deep(problem, self.max_slowdown, self.max_recompute, progress, self.tries)
+        found = deep(problem, self.max_slowdown, self.max_recompute, progress, self.tries, self.seconds)
         status = Status.LEAST_OF_ALL if found.peak_bytes <= found.least_bytes else Status.SEARCHED
         stats = {"tries": found.tries}
         return of_lists(self.name, problem, (found.keep, found.runs), status, budget, stats, said=found.status)
