@@ -411,7 +411,7 @@ def test_the_time_of_codes_is_reckoned() -> None:
     assert {c.codec for c in small.codes} == {"two/4"}
     passing = [(t, op.traffic_bytes) for t, op in zip(step.seconds, step.ops, strict=True) if not op.flops]
     per_byte = sum(t for t, n in passing if n) / sum(n for _, n in passing)
-    assert plan.added_s == pytest.approx(len(small.codes) * 2 * 4 * 64 * 256 * 4 * per_byte)
+    assert plan.added_s == pytest.approx(len(small.codes) * (20 + 10) * 64 * 256 * 4 * per_byte)
     assert simulate(small, plan).added_s == plan.added_s
     assert simulate(step).added_s == 0
 
