@@ -402,3 +402,11 @@ def test_the_random_stream_is_left_alone(net: str, capsys: pytest.CaptureFixture
     assert main(["verify", f"{net}:dropout"]) == 0
     assert torch.equal(before, torch.random.get_rng_state())
     assert "bit for bit" in capsys.readouterr().out
+
+
+def test_verify_predicts_the_scratch_of_kernels_too(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torchvision")
+    assert main(["verify", "torchvision:resnet18", "--input", "2x3x64x64", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    for which in ("peak_bytes", "baseline_peak_bytes"):
+        assert found[f"predicted_{which}"] == pytest.approx(found[which], rel=0.01)

@@ -18,6 +18,7 @@ from lowtide.units import format_bytes
 
 if TYPE_CHECKING:
     from lowtide.planning.plan import Plan
+    from lowtide.planning.step import Step
 
 T = TypeVar("T")
 
@@ -108,13 +109,13 @@ def with_values(args: argparse.Namespace, terminal: Terminal, work: Callable[[Ca
     return work(load_call(args, "cpu"))
 
 
-def plan_call(call: Call, args: argparse.Namespace, progress: Report | None) -> Plan:
-    """`lowtide.plan` for the step; the plan remembers what the step was called."""
+def plan_call(call: Call, args: argparse.Namespace, progress: Report | None, step: Step | None = None) -> Plan:
+    """`lowtide.plan` for the step, which is traced here if it is not given; the plan remembers what it was called."""
     import lowtide
 
     with running(call):
         plan = lowtide.plan(
-            call.loaded.model,
+            call.loaded.model if step is None else step,
             call.args,
             call.kwargs,
             loss=call.loaded.loss,

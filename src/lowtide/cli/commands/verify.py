@@ -14,6 +14,7 @@ from lowtide.report.text import title, verdict_document
 
 if TYPE_CHECKING:
     from lowtide.planning.plan import Plan
+    from lowtide.planning.step import Step
 
 SUMMARY = "run a training step with and without its plan: gradients, buffers, random state, peak, time"
 EXAMPLES = [
@@ -40,7 +41,10 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     saved = lowtide.load(args.plan) if args.plan is not None else None
     with terminal.progress() as progress:
         call = load_call(args, "cpu")
-        plan = plan_call(call, args, progress) if saved is None else _for_this_step(saved, call, args, progress)
+        if saved is None:
+            plan = plan_call(call, args, progress, _with_workspace(call, args, progress))
+        else:
+            plan = _for_this_step(saved, call, args, progress)
         if progress is not None:
             progress("run it both ways", 0.0)
         with running(call):
@@ -61,6 +65,26 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     terminal.show("")
     terminal.show_document(verdict_document(verdict))
     return 0 if verdict.ok else 1
+
+
+def _with_workspace(call: Call, args: argparse.Namespace, progress: Report | None) -> Step:
+    """The step, with what its kernels allocate besides."""
+    import lowtide
+    from lowtide.acting.workspace import Workspaces
+
+    seen = Workspaces()
+    with running(call):
+        return seen.told(
+            lowtide.trace(
+                call.loaded.model,
+                call.args,
+                call.kwargs,
+                loss=call.loaded.loss,
+                optimizer=args.optimizer,
+                observe=seen,
+                progress=progress,
+            )
+        )
 
 
 def _for_this_step(plan: Plan, call: Call, args: argparse.Namespace, progress: Report | None) -> Plan:
