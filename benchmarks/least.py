@@ -20,8 +20,8 @@ from torch import nn
 
 import lowtide
 from benchmarks.output import Limit, Report, chosen, parser
-from benchmarks.peaks import on_meta, step_of
-from benchmarks.rivals import n_stages, sequential, without_inplace, wrap_every_block
+from benchmarks.peaks import on_meta, sequential_peak, step_of
+from benchmarks.rivals import n_stages, wrap_every_block
 from lowtide.acting.meter import StorageMeter
 from lowtide.planning.solve.on_steps import Deep
 from tests.networks import NETWORKS, Network
@@ -116,9 +116,9 @@ def _allocate_gradients(network: Network) -> None:
             t.grad = torch.zeros_like(t)
 
 
-def _storages(network: Network, plan: lowtide.Plan | None = None, forward: Callable[[], Any] | None = None) -> int:
+def _storages(network: Network, plan: lowtide.Plan | None = None) -> int:
     with StorageMeter() as meter:
-        step_of(network, forward, plan)()
+        step_of(network, plan=plan)()
     return meter.peak_bytes
 
 
@@ -126,21 +126,15 @@ def _sequential(name: str, network: Network) -> int | None:
     """Least peak of `checkpoint_sequential` over all numbers of segments: on `meta` for images, and for real for
     language models, which look at values."""
 
-    def peak(segments: int) -> int:
-        for inplace in (True, False):
-            rival = copy.deepcopy(network)
-            rival = on_meta(rival) if network.args else rival
-            _allocate_gradients(rival)
-            if not inplace:
-                without_inplace(rival.model)
-            try:
-                return _storages(rival, forward=sequential(name, rival, segments))
-            except RuntimeError:
-                if not inplace:
-                    raise
-        raise AssertionError("unreachable")
+    def peak_of(rival: Network, step: Callable[[], Any]) -> int:
+        _allocate_gradients(rival)
+        with StorageMeter() as meter:
+            step()
+        return meter.peak_bytes
 
-    return min((peak(k) for k in range(1, n_stages(name, network) + 1)), default=None)
+    small = on_meta(copy.deepcopy(network)) if network.args else network
+    counts = range(1, n_stages(name, network) + 1)
+    return min((sequential_peak(name, small, k, peak_of) for k in counts), default=None)
 
 
 def _per_block(name: str, network: Network) -> int | None:

@@ -101,16 +101,16 @@ def rivals(name: str, network: Network) -> tuple[int | None, int | None, int | N
     counts = list(range(1, n_stages(name, network) + 1))
     if network.args:
         small = on_meta(copy.deepcopy(network))
-        counts.sort(key=lambda k: _sequential(name, small, k, metered))
+        counts.sort(key=lambda k: sequential_peak(name, small, k, metered))
         counts = counts[:3]
-    best = min(((_sequential(name, network, k, measured), k) for k in counts), default=(None, None))
+    best = min(((sequential_peak(name, network, k, measured), k) for k in counts), default=(None, None))
     wrapped = copy.deepcopy(network)
     if not wrap_every_block(name, wrapped.model):
         return *best, None
     return *best, measured(wrapped, step_of(wrapped))
 
 
-def _sequential(name: str, original: Network, segments: int, peak_of: Callable[[Network, Any], int]) -> int:
+def sequential_peak(name: str, original: Network, segments: int, peak_of: Callable[[Network, Any], int]) -> int:
     """Peak with so many segments. In-place activations stay on where that runs: it helps."""
     for inplace in (True, False):
         network = copy.deepcopy(original)

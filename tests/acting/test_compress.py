@@ -23,6 +23,7 @@ from lowtide.planning.judge import judge
 from lowtide.planning.plan import Plan
 from lowtide.planning.simulate import keep_all, simulate
 from lowtide.planning.step import Step
+from tests.functions import SavesAndViews
 from tests.networks import NETWORKS
 from tests.plans import drop_everything, random_plan
 from tests.same import Made, assert_same, made, traced
@@ -183,17 +184,6 @@ def test_a_save_that_the_plan_does_not_know_of_gets_all_of_it(trained: bool) -> 
     assert_same(make_with(trained), step=step)
 
 
-class _Whole(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return g * ctx.saved_tensors[0]
-
-
 class Switch(nn.Module):
     """The same ops whether or not a function of the user's own saves the result of the ReLU, too."""
 
@@ -203,7 +193,7 @@ class Switch(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.layer(x).relu()
-        return F.max_pool2d(_Whole.apply(h) if self.on else h, 2)
+        return F.max_pool2d(SavesAndViews.apply(h) if self.on else h, 2)
 
 
 @pytest.mark.parametrize("on", [False, True])

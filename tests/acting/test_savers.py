@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 import lowtide
 from lowtide.planning.step import Step
+from tests.functions import SavesAndViews
 
 
 class _SavesResult(torch.autograd.Function):
@@ -53,17 +54,6 @@ class _SavesInput(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         (x,) = ctx.saved_tensors
         return x * F.interpolate(g, scale_factor=2.0)
-
-
-class _SavesAndViews(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return g * ctx.saved_tensors[0]
 
 
 class Of(nn.Module):
@@ -135,7 +125,7 @@ def test_a_save_that_went_to_other_hooks_does_not_count() -> None:
     def f(x: Tensor) -> Tensor:
         with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
             y = F.relu(x)
-        return _SavesAndViews.apply(y)
+        return SavesAndViews.apply(y)
 
     assert codecs(f) == {}
 

@@ -126,8 +126,8 @@ def plan(
 def _coded(step: Step, has_budget: bool) -> Step | None:
     """The step with codes, or None if they make no difference worth the time of planning for it."""
     small = compressed(step)
-    least = _LEAST_GAIN_UNDER_BUDGET if has_budget else _LEAST_GAIN
-    matters = gain_bytes(small) >= least * simulate(step).peak_bytes or bound(small).bytes < bound(step).bytes
+    part = _LEAST_GAIN_UNDER_BUDGET if has_budget else _LEAST_GAIN
+    matters = gain_bytes(small) >= part * simulate(step).peak_bytes or bound(small).bytes < bound(step).bytes
     return small if small.codes and matters else None
 
 

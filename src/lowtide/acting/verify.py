@@ -20,7 +20,7 @@ from lowtide.acting.measure import measure
 from lowtide.acting.optimizer import by_name
 from lowtide.acting.sandbox import map_tensors, preserved_rng, tensors_of
 from lowtide.acting.state import State, seed_everything
-from lowtide.acting.workspace import Workspaces
+from lowtide.acting.workspace import traced_with_workspace
 from lowtide.errors import InputError
 from lowtide.planning.plan import Plan
 from lowtide.planning.step import Phase
@@ -188,10 +188,8 @@ def verify(
 
 def _planned(model: nn.Module, args: Any, kwargs: Any, loss: Loss | None, optimizer: Any) -> Plan:
     from lowtide.acting.api import plan
-    from lowtide.acting.trace import trace
 
-    calls = Workspaces()
-    return plan(calls.told(trace(model, args, kwargs, loss=loss, optimizer=optimizer, observe=calls)))
+    return plan(traced_with_workspace(model, args, kwargs, loss=loss, optimizer=optimizer))
 
 
 def _leaf(t: Tensor) -> Tensor:

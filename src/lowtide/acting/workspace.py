@@ -9,11 +9,12 @@ the allocator's record shows is taken. Together that is about the time of one st
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes  # pyright: ignore
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -135,6 +136,16 @@ class Workspaces:
             raise ValueError(f"{len(self.calls)} calls were seen, but the step has {len(step.ops)} ops")
         found = (0 if call is None else workspace_bytes(call) for call in self.calls)
         return replace(step, workspace_bytes=tuple(found))
+
+
+def traced_with_workspace(
+    model: nn.Module, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Any
+) -> Step:
+    """`lowtide.trace`, whose other options are `options`, and the step told what its kernels allocate besides."""
+    from lowtide.acting.trace import trace
+
+    calls = Workspaces()
+    return calls.told(trace(model, args, kwargs, observe=calls, **options))
 
 
 _MEASURED: dict[str, int] = {}

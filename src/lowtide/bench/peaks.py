@@ -13,7 +13,7 @@ import torch
 import lowtide
 from lowtide.acting.loss import scalar_loss
 from lowtide.acting.meter import StorageMeter
-from lowtide.acting.workspace import Workspaces
+from lowtide.acting.workspace import traced_with_workspace
 from lowtide.bench.models.network import Network
 from lowtide.errors import PlanError
 from lowtide.planning.plan import Plan
@@ -43,8 +43,7 @@ def traced(network: Network) -> Step:
     call of its own."""
     if network.device != "cpu":
         return lowtide.trace(network.model, network.args, loss=network.loss)
-    calls = Workspaces()
-    return calls.told(lowtide.trace(network.model, network.args, loss=network.loss, observe=calls))
+    return traced_with_workspace(network.model, network.args, loss=network.loss)
 
 
 def peak_of(network: Network, step: Step, plan: Plan | None = None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -46,29 +47,7 @@ def bound(step: Step) -> Bound:
     (`planning.compress`) are not counted, only what is made of them. Linear time.
     """
     n = step.n_moments
-    change = [0] * (n + 1)
-    for v, saves in step.saves_of.items():
-        if step.is_external(v) or v in step.code_values:
-            continue
-        value = step.values[v]
-        storage = step.storages[value.storage]
-        intervals = [(u, handed_until(step, s, k)) for s in saves for k, u in enumerate(step.saves[s].uses)]
-        if not intervals:
-            continue
-        intact = storage.death
-        if value.overwritten >= 0:
-            intact = min(intact, step.ops[value.overwritten].moment)
-        if step.is_pinned(v):
-            intact = storage.death
-            intervals = [(intact, max(step.saves[s].release for s in saves))]
-        last = intact
-        for start, end in sorted(intervals):
-            start, end = max(start, last), min(end, n)
-            if end > start:
-                change[start] += storage.nbytes
-                change[end] -= storage.nbytes
-                last = end
-    level = [b + c for b, c in zip(step.base_bytes, accumulate(change[:-1]), strict=True)]
+    level = certain_levels(step, [s.nbytes for s in step.storages])
     if not level:
         return Bound(0, 0, -1)
     peak = max(level)
@@ -76,3 +55,42 @@ def bound(step: Step) -> Bound:
     moment = min((m for m in range(n) if level[m] == peak), key=lambda m: (step.moments[m] < 0, m))
     what = step.moments[moment]
     return Bound(peak, moment, what if what >= 0 else step.saves[~what].op)
+
+
+def intact_until(step: Step, v: int) -> int:
+    """The moment from which on the storage of value `v` is not naturally alive with this version in it."""
+    value = step.values[v]
+    death = step.storages[value.storage].death
+    return min(death, step.ops[value.overwritten].moment) if value.overwritten >= 0 else death
+
+
+def certain_spans(step: Step, v: int) -> list[tuple[int, int]]:
+    """When backward certainly has value `v`, that is not external, in memory: from, until. Sorted; they may overlap."""
+    saves = step.saves_of.get(v, ())
+    spans = sorted((u, handed_until(step, s, k)) for s in saves for k, u in enumerate(step.saves[s].uses))
+    if spans and step.is_pinned(v):
+        return [(step.storages[step.values[v].storage].death, max(step.saves[s].release for s in saves))]
+    return spans
+
+
+def certain_levels(step: Step, nbytes: Sequence[int], late: int = 0) -> list[int]:
+    """Per moment the bytes that every plan has in memory: `step.base_bytes`, and values while `certain_spans` says so
+    and their own storages do not hold them. Linear time.
+
+    Args:
+        nbytes: per storage, what a value of it counts.
+        late: spans begin so many moments later: 1 for what is there before an unpack is answered.
+    """
+    n = step.n_moments
+    change = [0] * (n + 1)
+    for v in step.saves_of:
+        if step.is_external(v) or v in step.code_values:
+            continue
+        last = step.storages[step.values[v].storage].death if step.is_pinned(v) else intact_until(step, v)
+        for start, end in certain_spans(step, v):
+            start, end = max(start + late, last), min(end, n)
+            if end > start:
+                change[start] += nbytes[step.values[v].storage]
+                change[end] -= nbytes[step.values[v].storage]
+                last = end
+    return [b + c for b, c in zip(step.base_bytes, accumulate(change[:-1]), strict=True)]

@@ -19,12 +19,10 @@ import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 
-from lowtide.planning.bound import Bound, bound
+from lowtide.planning.bound import Bound, bound, certain_levels, certain_spans, intact_until
 from lowtide.planning.frontiers import Frontiers
 from lowtide.planning.mincut import FAR, Network
-from lowtide.planning.schedule import handed_until
 from lowtide.planning.step import Step
 
 _WINDOW = 40  # unpacks of dropped values that are looked at after a moment
@@ -78,49 +76,17 @@ class _Search:
     def __init__(self, step: Step, known: _Known, enough: int) -> None:
         self.step, self.fronts, self.known, self.enough = step, Frontiers(step), known, enough
         codes = step.code_values  # as in `bound`, they count for nothing
-        self.size = [
-            0 if step.storages[v.storage].external or i in codes else step.storages[v.storage].nbytes
-            for i, v in enumerate(step.values)
-        ]
-        self._levels()
+        sizes = [0 if s.external else s.nbytes for s in step.storages]
+        self.size = [0 if i in codes else sizes[v.storage] for i, v in enumerate(step.values)]
+        # What memory certainly holds: per moment, and at unpacks before the answer. Where a value is there at no cost:
+        # naturally up to a moment, and in spans.
+        self.floor, self.before = certain_levels(step, sizes), certain_levels(step, sizes, late=1)
+        self.natural = {v: intact_until(step, v) for v in self.fronts.facts}
+        self.handed = {v: certain_spans(step, v) for v in step.saves_of if not step.is_external(v)}
         self.run_levels: dict[tuple[int, int], int] = {}
         self.most = [self._most(o) for o in range(self.fronts.n)]
         self.unpacks = [m for m in range(self.fronts.begin, step.n_moments) if step.moments[m] < 0]
         self.asking = [m for m in self.unpacks if not step.is_external(step.saves[~step.moments[m]].value)]
-
-    def _levels(self) -> None:
-        """Per moment what memory certainly holds: `floor`, and at unpacks before the answer `before`. Per value where
-        it is there at no cost: `natural` up to a moment, and `handed` intervals."""
-        step, n = self.step, self.step.n_moments
-        self.natural: dict[int, int] = {}
-        self.handed: dict[int, list[tuple[int, int]]] = {}
-        at, after = [0] * (n + 1), [0] * (n + 1)
-        for v in self.fronts.facts:
-            value = step.values[v]
-            intact = step.storages[value.storage].death
-            if value.overwritten >= 0:
-                intact = min(intact, step.ops[value.overwritten].moment)
-            self.natural[v] = intact
-        for v, saves in step.saves_of.items():
-            if step.is_external(v):
-                continue
-            spans = sorted((u, handed_until(step, s, k)) for s in saves for k, u in enumerate(step.saves[s].uses))
-            intact = self.natural.get(v, 0)
-            if spans and step.is_pinned(v):
-                intact = step.storages[step.values[v].storage].death
-                spans = [(intact, max(step.saves[s].release for s in saves))]
-            self.handed[v] = spans
-            for change, late in ((at, 0), (after, 1)):
-                last = intact
-                for start, end in spans:
-                    start, end = max(start + late, last), min(end, n)
-                    if end > start:
-                        change[start] += self.size[v]
-                        change[end] -= self.size[v]
-                        last = end
-        base = step.base_bytes
-        self.floor = [b + c for b, c in zip(base, accumulate(at[:-1]), strict=True)]
-        self.before = [b + c for b, c in zip(base, accumulate(after[:-1]), strict=True)]
 
     def run(self) -> None:
         step, known = self.step, self.known

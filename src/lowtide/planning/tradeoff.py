@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from lowtide.errors import InputError
 from lowtide.planning.judge import judge
 from lowtide.planning.plan import Plan
+from lowtide.planning.progress import Progress, silent
 from lowtide.planning.solve.budget import Found, Ground
 from lowtide.planning.step import Step
 from lowtide.units import format_bytes, format_percent, format_seconds
 
 FORMAT = 1
-
-Progress = Callable[[float], None]
 
 
 @dataclass(frozen=True, repr=False)
@@ -92,10 +90,6 @@ class Curve:
         return "\n".join([f"Peak against added time, {len(self.points)} plans; costs: {costs}", "", *lines])
 
 
-def _silent(_: float) -> None:
-    pass
-
-
 def flops_of(step: Step, found: Found) -> int:
     """FLOPs that a plan adds."""
     return sum(step.ops[o].flops for ops in found.runs.values() for o in ops)
@@ -127,7 +121,7 @@ def tradeoff(
         raise InputError(f"points={points!r}: a curve has at least 2")
     if not max_slowdown >= 0:
         raise InputError(f"max_slowdown={max_slowdown!r}: it must be at least 0")
-    report = progress or _silent
+    report = progress or silent
     base = ground or Ground(step, lambda x: report(0.3 * x))
     least = base.least_peak(max_slowdown)
     found = [least]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 from typing import TYPE_CHECKING, Any
 
-from lowtide.errors import InputError
 from lowtide.files import write_whole
 from lowtide.report.blocks import Kind
 from lowtide.report.layers import Layers, layers_of, without_plan
+from lowtide.report.pyplot import matplotlib_and_pyplot
 from lowtide.report.text import title
 from lowtide.report.timeline_svg import LEFT, RIGHT, columns_of, phase_at
 from lowtide.units import format_bytes
@@ -38,12 +37,7 @@ def draw_timeline(plan: Plan, path: str, file_format: str) -> None:
     Raises:
         InputError: if matplotlib is not installed, or the file cannot be written.
     """
-    try:
-        matplotlib: Any = importlib.import_module("matplotlib")
-        matplotlib.use("Agg")
-        plt: Any = importlib.import_module("matplotlib.pyplot")
-    except ImportError as e:
-        raise InputError(f"a figure needs matplotlib: install it with pip install 'lowtide[report]' ({e})") from e
+    matplotlib, plt = matplotlib_and_pyplot()
     figure, axes = plt.subplots(figsize=(7, 3.4), layout="constrained")
     try:
         _draw(axes, plan)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lowtide.errors import InputError
+from lowtide.report.pyplot import matplotlib_and_pyplot
 from lowtide.report.text import title
 
 if TYPE_CHECKING:
@@ -18,12 +18,7 @@ def draw(curve: Curve, path: str) -> None:
     Raises:
         InputError: if matplotlib is not installed, or the file cannot be written.
     """
-    try:
-        matplotlib: Any = importlib.import_module("matplotlib")
-        matplotlib.use("Agg")
-        plt: Any = importlib.import_module("matplotlib.pyplot")
-    except ImportError as e:
-        raise InputError(f"a figure needs matplotlib: install it with pip install 'lowtide[report]' ({e})") from e
+    _, plt = matplotlib_and_pyplot()
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
     total_s = curve.step.total_seconds or 1.0
     gib = [p.peak_bytes / 2**30 for p in curve.points]

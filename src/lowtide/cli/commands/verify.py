@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lowtide.cli.commands.plan import plan_call
@@ -35,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Exit status 0 if both ways agree to the bit, 1 if not."""
     import lowtide
+    from lowtide.acting.workspace import traced_with_workspace
 
     if args.steps < 1:
         raise InputError(f"--steps {args.steps} compares nothing: take 1 or more")
@@ -42,7 +44,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     with terminal.progress() as progress:
         call = load_call(args, "cpu")
         if saved is None:
-            plan = plan_call(call, args, progress, _with_workspace(call, args, progress))
+            plan = plan_call(call, args, progress, _traced(traced_with_workspace, call, args, progress))
         else:
             plan = _for_this_step(saved, call, args, progress)
         if progress is not None:
@@ -67,23 +69,12 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     return 0 if verdict.ok else 1
 
 
-def _with_workspace(call: Call, args: argparse.Namespace, progress: Report | None) -> Step:
-    """The step, with what its kernels allocate besides."""
-    import lowtide
-    from lowtide.acting.workspace import Workspaces
-
-    seen = Workspaces()
+def _traced(trace: Callable[..., Step], call: Call, args: argparse.Namespace, progress: Report | None) -> Step:
+    """The step of `call`, by `trace`."""
+    loaded = call.loaded
     with running(call):
-        return seen.told(
-            lowtide.trace(
-                call.loaded.model,
-                call.args,
-                call.kwargs,
-                loss=call.loaded.loss,
-                optimizer=args.optimizer,
-                observe=seen,
-                progress=progress,
-            )
+        return trace(
+            loaded.model, call.args, call.kwargs, loss=loaded.loss, optimizer=args.optimizer, progress=progress
         )
 
 
@@ -92,15 +83,7 @@ def _for_this_step(plan: Plan, call: Call, args: argparse.Namespace, progress: R
     and the comparison would be true and worthless."""
     import lowtide
 
-    with running(call):
-        step = lowtide.trace(
-            call.loaded.model,
-            call.args,
-            call.kwargs,
-            loss=call.loaded.loss,
-            optimizer=args.optimizer,
-            progress=progress,
-        )
+    step = _traced(lowtide.trace, call, args, progress)
     if step.digest != uncompressed(plan.step).digest:
         step.meta["name"] = call.loaded.name
         here, there = title(step), title(plan.step)

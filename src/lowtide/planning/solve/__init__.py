@@ -12,6 +12,7 @@ from lowtide.errors import InputError
 from lowtide.planning.chain import Chain
 from lowtide.planning.graph import Graph
 from lowtide.planning.plan import Plan
+from lowtide.planning.progress import Progress
 from lowtide.planning.solve.bptt import Bptt
 from lowtide.planning.solve.cubic import Cubic
 from lowtide.planning.solve.every_block import EveryBlock
@@ -25,7 +26,7 @@ from lowtide.planning.solve.quadratic import Quadratic
 from lowtide.planning.solve.revolve import Revolve
 from lowtide.planning.solve.rotor import Rotor
 from lowtide.planning.solve.solution import Solution, Status, of_checkpoints, of_lists, of_vertices
-from lowtide.planning.solve.solver import ChainSolver, Progress, Solver
+from lowtide.planning.solve.solver import ChainSolver, Solver
 from lowtide.planning.solve.sqrt import Sqrt
 from lowtide.planning.step import Step
 from lowtide.units import parse_bytes

@@ -15,7 +15,7 @@ time than what was found with less before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -28,14 +28,13 @@ from lowtide.planning.gauge import Gauge, Reading
 from lowtide.planning.holding import holding_bound
 from lowtide.planning.lazy import Choice, Lazy, Lists
 from lowtide.planning.prices import Corner, Market
+from lowtide.planning.progress import Progress, silent
 from lowtide.planning.refine import Refiner, is_better
 from lowtide.planning.simulate import simulate
 from lowtide.planning.solve.frontier import frontier
 from lowtide.planning.step import Step
 from lowtide.planning.stretches import Stretches, pairs
 from lowtide.units import format_bytes, format_percent, format_seconds
-
-Progress = Callable[[float], None]
 
 # Steps that come without costs are planned for this device.
 DEFAULT_DEVICE = "a100"
@@ -124,7 +123,7 @@ class Ground:
         self.tries = max(100, min(8000, _READINGS // max(1, self.fronts.n)))
         self.corners: list[Corner] = []
         if self.has_choice:
-            self._prepare(progress or _silent)
+            self._prepare(progress or silent)
 
     def _prepare(self, report: Progress) -> None:
         self.market = Market(self.fronts)
@@ -167,7 +166,7 @@ class Ground:
         Args:
             tries: how many choices to read in search of better ones; None for a number that takes some seconds.
         """
-        report = progress or _silent
+        report = progress or silent
         if budget < self.least_bytes:
             return replace(self.least_peak(1.0, progress), budget=budget)
         self.read_slots(0.97 * budget, 1.02 * budget, 24)
@@ -266,7 +265,7 @@ class Ground:
 
     def least_peak(self, max_slowdown: float, progress: Progress | None = None) -> Found:
         """The plan of least peak that makes the step at most `max_slowdown` slower: 0.2 is 20 % more time."""
-        report = progress or _silent
+        report = progress or silent
         limit = max_slowdown * self.step.total_seconds * (1 + 1e-12)
         self.read_slots(0, self.baseline_bytes, 100)
         lowest = self.pool[self._near(limit)[0]].peak_bytes
@@ -321,17 +320,13 @@ class Ground:
         )
 
 
-def _silent(_: float) -> None:
-    pass
-
-
 def least_time(step: Step, budget: int, progress: Progress | None = None) -> Found:
     """The plan of least added time with a peak of at most `budget` bytes above the start of the step."""
-    report = progress or _silent
+    report = progress or silent
     return Ground(step, lambda x: report(0.5 * x)).solve(budget, lambda x: report(0.5 + 0.5 * x))
 
 
 def least_peak(step: Step, max_slowdown: float, progress: Progress | None = None) -> Found:
     """The plan of least peak with at most `max_slowdown` (a fraction of the step's seconds) of added time."""
-    report = progress or _silent
+    report = progress or silent
     return Ground(step, lambda x: report(0.5 * x)).least_peak(max_slowdown, lambda x: report(0.5 + 0.5 * x))

@@ -17,6 +17,7 @@ from lowtide.planning.descent import Descent, Limits
 from lowtide.planning.frontiers import Frontiers
 from lowtide.planning.holding import holding_bound
 from lowtide.planning.lazy import Choice, Lazy
+from lowtide.planning.progress import Progress, silent
 from lowtide.planning.simulate import keep_all, simulate
 from lowtide.planning.solve.frontier import Found as Cuts
 from lowtide.planning.solve.frontier import search as search_cuts
@@ -24,7 +25,6 @@ from lowtide.planning.step import Step
 from lowtide.units import format_percent
 
 Lists = tuple[frozenset[int], Mapping[int, tuple[int, ...]]]
-Progress = Callable[[float], None]
 
 _SMALL = 64  # ops of forward
 
@@ -74,7 +74,7 @@ def deep(
         tries: plans that may be counted; it bounds the work and keeps the result the same on every machine.
         seconds: time after which the search ends with the best so far. None: no limit.
     """
-    report = progress or _silent
+    report = progress or silent
     deadline = None if seconds is None else perf_counter() + seconds
     floor = bound(step).bytes
     baseline = simulate(step).peak_bytes
@@ -146,10 +146,6 @@ def _climb(descent: Descent, start: Account, low: int, high: int, better: Callab
             high = a.peak - 1
         else:
             low = room + 1
-
-
-def _silent(_: float) -> None:
-    pass
 
 
 def _found(step: Step, a: Account, baseline: int, unit: float, tries: int) -> Found:

@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 
 from lowtide.planning.chain import Chain
 from lowtide.planning.graph import Graph, lift_kept
+from lowtide.planning.progress import Progress
 from lowtide.planning.solve.cubic import cheapest_under, least_sum_plus_worst
 from lowtide.planning.solve.division import Kind, Part, divide
 from lowtide.planning.solve.solution import Solution, Status, of_checkpoints, of_lists, of_vertices
-from lowtide.planning.solve.solver import ChainSolver, Progress
+from lowtide.planning.solve.solver import ChainSolver
 from lowtide.planning.step import Step
 
 

@@ -21,19 +21,19 @@ the plan's peak equals it, the plan is proven to be the best of its class.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lowtide.planning.frontiers import Frontiers
+from lowtide.planning.progress import Progress, silent
 from lowtide.planning.segments import FAR, Segments
 from lowtide.planning.simulate import keep_all, simulate
 from lowtide.planning.step import Step
 from lowtide.units import format_percent
 
 Lists = tuple[frozenset[int], Mapping[int, tuple[int, ...]]]
-Progress = Callable[[float], None]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def frontier(step: Step, progress: Progress | None = None) -> Lists:
 
 def search(step: Step, progress: Progress | None = None) -> Found:
     """As `frontier`, with what was found out on the way."""
-    report = progress or _silent
+    report = progress or silent
     fronts = Frontiers(step)
     baseline = simulate(step).peak_bytes
     nothing = Found(keep_all(step), {}, (), baseline, baseline)
@@ -88,10 +88,6 @@ def search(step: Step, progress: Progress | None = None) -> Found:
     report(1.0)
     least = min(least, baseline)
     return Found(keep, runs, cuts, peak, least) if peak < baseline else replace(nothing, least_bytes=least)
-
-
-def _silent(_: float) -> None:
-    pass
 
 
 def least_peak_cuts(

@@ -7,16 +7,16 @@ first, and with 12 % after the last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from lowtide.errors import InputError
+from lowtide.planning.progress import Progress, silent
 from lowtide.planning.solve.budget import Ground
 from lowtide.planning.solve.deep import deep
 from lowtide.planning.solve.solution import Solution, Status, of_lists
 from lowtide.planning.step import Step
 
 Lists = tuple[frozenset[int], Mapping[int, tuple[int, ...]]]
-Progress = Callable[[float], None]
 
 # Forward ops from which on `deep` alone is worth its time.
 _LARGE = 2000
@@ -34,7 +34,7 @@ def least(step: Step, max_slowdown: float, progress: Progress | None = None) -> 
     """
     if not max_slowdown >= 0:
         raise InputError(f"max_slowdown must be at least 0, not {max_slowdown!r}")
-    report = progress or _silent
+    report = progress or silent
     first = deep(step, max_slowdown, progress=lambda x: report(0.4 * x))
     found: list[tuple[int, float, str, Lists, str]] = []
 
@@ -61,7 +61,3 @@ def _work(step: Step, lists: Lists) -> float:
     """Added work as a fraction of the plain step's."""
     cost = step.seconds or tuple(float(op.flops) for op in step.ops)
     return sum(cost[o] for ops in lists[1].values() for o in ops) / (sum(cost) or 1.0)
-
-
-def _silent(_: float) -> None:
-    pass

@@ -12,8 +12,9 @@ import numpy.typing as npt
 from lowtide.errors import InputError
 from lowtide.planning.chain import Chain
 from lowtide.planning.graph import Graph, lift_kept
+from lowtide.planning.progress import Progress
 from lowtide.planning.solve.solution import Solution, Status, of_checkpoints, of_lists, of_vertices
-from lowtide.planning.solve.solver import ChainSolver, Progress
+from lowtide.planning.solve.solver import ChainSolver
 from lowtide.planning.step import Step
 
 Bools = npt.NDArray[np.bool_]

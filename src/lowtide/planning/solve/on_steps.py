@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from lowtide.errors import InputError
+from lowtide.planning.progress import Progress, silent
 from lowtide.planning.solve.budget import Ground
 from lowtide.planning.solve.deep import deep
 from lowtide.planning.solve.exact import exact
 from lowtide.planning.solve.frontier import search
 from lowtide.planning.solve.solution import Solution, Status, of_lists
-from lowtide.planning.solve.solver import Progress, Solver
+from lowtide.planning.solve.solver import Solver
 from lowtide.planning.step import Step
 
 
@@ -113,7 +114,7 @@ class Budget(Solver):
     def solve(self, problem: Any, budget: int | None = None, progress: Progress | None = None) -> Solution:
         if not isinstance(problem, Step):
             raise InputError(f"solver {self.name!r} takes a Step, not {type(problem).__name__}")
-        report = progress or _silent
+        report = progress or silent
         ground = Ground(problem, lambda x: report(0.4 * x))
 
         def rest(x: float) -> None:
@@ -126,10 +127,6 @@ class Budget(Solver):
         status = Status.SEARCHED if budget is None else Status.LEAST_COST
         stats = {"least_added_s": found.least_s, "read": len(ground.pool)}
         return of_lists(self.name, ground.step, (found.keep, found.runs), status, budget, stats, said=found.status)
-
-
-def _silent(_: float) -> None:
-    pass
 
 
 @dataclass(frozen=True)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from lowtide.errors import InputError
 from lowtide.planning.chain import Chain
+from lowtide.planning.progress import Progress
 from lowtide.planning.reduce import Grouping, lift, reduce
 from lowtide.planning.simulate import simulate
 from lowtide.planning.solve.solution import Solution, Status, of_lists
 from lowtide.planning.step import Step
-
-Progress = Callable[[float], None]
 
 
 @dataclass(frozen=True)
