@@ -1,8 +1,8 @@
 """least: what is planned unless one says otherwise. Least peak within a limit on added work, and of that, least work.
 
 Two searches look for the least peak, `deep` and `budget`: neither is always the better one. Where `budget` is no worse,
-its search for the least added time under that very peak follows: VGG-16's bound is met with 27 % more FLOPs by the
-first, and with 12 % after the last.
+its search for the least added time under that very peak follows: on VGG-16, where all meet the bound, it leaves a
+fraction of the added FLOPs (`make bench-ogc`, columns `default` and `with codes`).
 """
 
 from __future__ import annotations
