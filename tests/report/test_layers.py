@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from lowtide.planning.blocks import Kind
 from lowtide.planning.simulate import simulate
 from lowtide.planning.step import Category
-from lowtide.report.blocks import Kind
 from lowtide.report.fates import What, fates, sentences
 from lowtide.report.layers import layers_of
 from lowtide.report.names import short_op

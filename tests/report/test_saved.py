@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 import lowtide
+from lowtide.planning.blocks import history
 from lowtide.planning.compress import compressed, uncompressed
 from lowtide.planning.plan import Plan
 from lowtide.planning.simulate import simulate
-from lowtide.report.blocks import history
 from lowtide.report.fates import What, fates, sentences
 from lowtide.report.layers import without_plan
 from lowtide.report.modules import module_table

@@ -140,7 +140,7 @@ def keep_all(step: Step) -> frozenset[int]:
     return frozenset(s.value for s in step.saves if not step.is_external(s.value))
 
 
-class Kept:
+class _Kept:
     """What is held since forward, beyond natural lives. Counted per storage: versions share one."""
 
     def __init__(self, step: Step, keep: frozenset[int], order: Schedule) -> None:
@@ -161,12 +161,10 @@ class Kept:
             m = step.ops[value.op].moment if value.op >= 0 else 0
             born[s] = min(born.get(s, m), m)
         change = [0] * (step.n_moments + 1)
-        self.stays: dict[int, tuple[int, int, int]] = {}  # storage -> first moment, moment after the last, bytes
         for s, release in self.handle.items():
             start = max(step.storages[s].death, born[s])
             end = min(max(release, self.source[s] + 1), step.n_moments)
             if end > start:
-                self.stays[s] = start, end, step.storages[s].nbytes
                 change[start] += step.storages[s].nbytes
                 change[end] -= step.storages[s].nbytes
         self.change = change
@@ -181,7 +179,7 @@ class Kept:
 
 
 def _count(step: Step, keep: frozenset[int], order: Schedule) -> Timeline:
-    kept = Kept(step, keep, order)
+    kept = _Kept(step, keep, order)
     base = step.base_bytes
     nbytes = [0 if s.external else s.nbytes for s in step.storages]
     size = [nbytes[v.storage] for v in step.values]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from lowtide.planning.blocks import Kind, kind_of
 from lowtide.planning.compress import uncompressed
 from lowtide.planning.simulate import keep_all, simulate
-from lowtide.report.blocks import Kind, kind_of
 
 if TYPE_CHECKING:
     from lowtide.planning.plan import Plan

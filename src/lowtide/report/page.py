@@ -8,8 +8,8 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from lowtide.planning.blocks import Kind, history
 from lowtide.planning.step import Phase
-from lowtide.report.blocks import Kind, history
 from lowtide.report.layers import Layers, layers_of, without_plan
 from lowtide.report.names import place, short_op, short_place
 from lowtide.report.network_svg import network_svg

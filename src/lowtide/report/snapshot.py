@@ -9,8 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, Any
 
+from lowtide.planning.blocks import Block, History, history
 from lowtide.planning.compress import uncompressed
-from lowtide.report.blocks import Block, History, history
 
 if TYPE_CHECKING:
     from lowtide.planning.plan import Plan

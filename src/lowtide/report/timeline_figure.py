@@ -6,7 +6,7 @@ import io
 from typing import TYPE_CHECKING, Any
 
 from lowtide.files import write_whole
-from lowtide.report.blocks import Kind
+from lowtide.planning.blocks import Kind
 from lowtide.report.layers import Layers, layers_of, without_plan
 from lowtide.report.pyplot import matplotlib_and_pyplot
 from lowtide.report.text import title

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from lowtide.planning.blocks import Kind
 from lowtide.planning.step import Phase
-from lowtide.report.blocks import Kind
 from lowtide.report.svg import Scale, area, byte_ticks, line, picture, rectangle, scale, steps, text
 from lowtide.units import format_bytes
 

@@ -64,12 +64,15 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True)
 class History:
-    """`standing` are ids of blocks that were there before the first turn. What no turn frees outlives the step."""
+    """`standing` are ids of blocks that were there before the first turn. What no turn frees outlives the step.
+    `settled` has, per moment, the number of turns after which all has come and gone that does so as it begins; what
+    follows at that moment happens in the course of it."""
 
     step: Step
     blocks: tuple[Block, ...]
     standing: tuple[int, ...]
     turns: tuple[Turn, ...]
+    settled: tuple[int, ...]
 
     def peak(self) -> tuple[int, int]:
         """The highest level above the standing blocks in bytes, and the number of turns after which it is first
@@ -81,6 +84,18 @@ class History:
             if level > top:
                 top, at = level, k + 1
         return top, at
+
+    def highest(self, moment: int) -> int:
+        """The number of turns after which a moment's level is first at its highest."""
+        k = at = self.settled[moment]
+        level = top = 0
+        while k < len(self.turns) and self.turns[k].moment == moment:
+            size = self.blocks[self.turns[k].block].nbytes
+            level += size if self.turns[k].is_alloc else -size
+            k += 1
+            if level > top:
+                top, at = level, k
+        return at
 
     def alive(self, turns: int) -> list[int]:
         """Ids of the blocks that are there after that many turns, standing ones included."""
@@ -124,17 +139,19 @@ class _Writer:
         self.order = schedule(step, self.keep, self.runs)
         standing = self._storages()
         events = {e.moment: e for e in self.order.events}
+        settled: list[int] = []
         for m in range(step.n_moments):
             for b in self.frees.pop(m, ()):
                 self.turns.append(Turn(m, b, False))
             for b in self.allocs.pop(m, ()):
                 self.turns.append(Turn(m, b, True))
+            settled.append(len(self.turns))
             what = step.moments[m]
             if what >= 0 and step.workspace_bytes and step.workspace_bytes[what]:
                 self._briefly(m, step.workspace_bytes[what], what, Kind.TRANSIENT)
             if m in events:
                 self._event(events[m])
-        return History(step, tuple(self.blocks), standing, tuple(self.turns))
+        return History(step, tuple(self.blocks), standing, tuple(self.turns), tuple(settled))
 
     def _add(self, nbytes: int, kind: Kind, op: int, storage: int) -> int:
         self.blocks.append(Block(nbytes, kind, op, storage))

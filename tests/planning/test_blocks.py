@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 import lowtide
+from lowtide.planning.blocks import Kind, Turn, history
 from lowtide.planning.simulate import simulate
 from lowtide.planning.step import Step
-from lowtide.report.blocks import Kind, Turn, history
 from tests.plans import drop_everything, random_plan
 from tests.test_report_text import make_step
 
