@@ -14,8 +14,8 @@ from lowtide.report.page import page
 from lowtide.report.tradeoff_svg import Point, Points
 from lowtide.units import format_bytes
 from tests.browser import browser
+from tests.planning.test_blocks import traced
 from tests.plans import random_plan
-from tests.report.test_blocks import traced
 
 
 @pytest.fixture(scope="module")

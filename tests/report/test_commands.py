@@ -10,8 +10,8 @@ import pytest
 
 from lowtide.cli import main
 from lowtide.planning.tradeoff import tradeoff
+from tests.planning.test_blocks import traced
 from tests.plans import random_plan
-from tests.report.test_blocks import traced
 from tests.report.test_page import data_of
 from tests.test_report_text import make_step
 

@@ -9,8 +9,8 @@ from lowtide.report.fates import What, fates, sentences
 from lowtide.report.layers import layers_of
 from lowtide.report.names import short_op
 from lowtide.report.tree import depths, module_work
+from tests.planning.test_blocks import traced
 from tests.plans import PLANS, random_plan
-from tests.report.test_blocks import traced
 from tests.test_report_text import make_step
 
 

@@ -12,8 +12,8 @@ from lowtide.planning.simulate import simulate
 from lowtide.report.document import Document, Lines, Table, plain
 from lowtide.report.notebook import verdict_html
 from lowtide.units import format_bytes
+from tests.planning.test_blocks import traced
 from tests.plans import random_plan
-from tests.report.test_blocks import traced
 from tests.report.test_page import _Tags
 from tests.test_report_text import _Difference, _Verdict, make_step
 

@@ -16,8 +16,8 @@ from lowtide.report.page import page
 from lowtide.report.svg import byte_ticks, share_ticks, steps
 from lowtide.report.tradeoff_svg import Point, Points, points_of
 from lowtide.units import format_bytes
+from tests.planning.test_blocks import traced
 from tests.plans import drop_everything, random_plan
-from tests.report.test_blocks import traced
 from tests.test_report_text import make_plan, make_step
 
 VOID = {"meta", "link", "br", "rect", "line", "circle", "path"}

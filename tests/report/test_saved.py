@@ -18,8 +18,8 @@ from lowtide.report.page import page
 from lowtide.report.saved import saved_storages
 from lowtide.report.snapshot import snapshot
 from lowtide.report.tree import module_work
+from tests.planning.test_blocks import tops
 from tests.plans import PLANS, random_plan
-from tests.report.test_blocks import tops
 from tests.report.test_page import data_of
 from tests.report.test_snapshot import replay
 

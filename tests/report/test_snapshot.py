@@ -12,8 +12,8 @@ from torch.cuda import _memory_viz
 from lowtide.cli import main
 from lowtide.planning.plan import Plan
 from lowtide.report.snapshot import snapshot
+from tests.planning.test_blocks import traced
 from tests.plans import drop_everything, random_plan
-from tests.report.test_blocks import traced
 
 
 def replay(data: dict[str, Any]) -> tuple[int, int]:
