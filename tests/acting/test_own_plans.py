@@ -111,6 +111,37 @@ def test_what_a_trace_does_not_show_is_not_planned_again(monkeypatch: pytest.Mon
     assert len(own.made) == 1
 
 
+def test_nor_if_the_plan_holds_codes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its step is not quite the traced one then."""
+
+    class Pooled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Sequential(
+                nn.Conv2d(3, 16, 3), nn.MaxPool2d(2), nn.Conv2d(16, 16, 3), nn.ReLU(), nn.MaxPool2d(2)
+            )
+
+        def forward(self, x: Tensor) -> Tensor:
+            if not isinstance(x, torch._subclasses.FakeTensor):
+                for _ in range(12):
+                    x = x.sin().cos().exp()
+            return self.body(x)
+
+    model = lowtide.checkpoint(Pooled())
+    own: OwnPlans = model.__dict__["_lowtide"].own
+    made: list[Any] = []
+    original = OwnPlans._plan
+    monkeypatch.setattr(OwnPlans, "_plan", lambda self, *a: made.append(1) or original(self, *a))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(5):
+            model.zero_grad()
+            model(torch.randn(4, 3, 64, 64)).sum().backward()
+    (plan,) = plans(own)
+    assert plan.step.codes
+    assert len(made) == 2
+
+
 def test_who_is_trained_decides_on_the_plan() -> None:
     model, own = self_planned()
     step(model)

@@ -12,7 +12,7 @@ from lowtide.acting.available import available_bytes
 from lowtide.acting.cost import device_at_hand, measured
 from lowtide.acting.trace import trace
 from lowtide.errors import InputError
-from lowtide.planning.allowance import allowance
+from lowtide.planning.allowance import allowance, is_auto
 from lowtide.planning.bound import bound
 from lowtide.planning.compress import compressed, gain_bytes
 from lowtide.planning.cost import roofline
@@ -92,7 +92,7 @@ def plan(
     step = costed_step(model_or_step, args, kwargs, loss, optimizer, device, timed, progress)
     limit = None
     if budget is not None:
-        available = available_bytes(step.meta.get("device", "cpu")) if _is_auto(budget) else None
+        available = available_bytes(step.meta.get("device", "cpu")) if is_auto(budget) else None
         limit = allowance(step, simulate(step).peak_bytes, budget, budget_of, available)
     report = progress or (lambda *_: None)
     report("plan", 0.0)
@@ -144,10 +144,6 @@ def _worth(plan: Plan, limit: int | None) -> tuple[float, ...]:
     added = plan.slowdown
     order = (plan.peak_bytes, added) if limit is None else (max(0, plan.peak_bytes - limit), added, plan.peak_bytes)
     return (*order, len(plan.step.codes))
-
-
-def _is_auto(budget: Any) -> bool:
-    return isinstance(budget, str) and budget.strip().lower() == "auto"
 
 
 def costed_step(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +57,8 @@ def _under(plan: Plan, units: frozenset[str]) -> Generator[Region | None]:
 
 def _sharded_units(model: nn.Module) -> frozenset[str]:
     """Paths of the modules that `torch.distributed.fsdp.fully_shard` was called on."""
+    if "torch.distributed.fsdp" not in sys.modules:  # this is asked at every forward
+        return frozenset()
     return frozenset(
         name
         for name, m in model.named_modules()

@@ -126,3 +126,12 @@ def _places(whole: Tensor, code: Tensor, chunk: int) -> Iterator[tuple[Tensor, T
             first, last = min(bit * eighth + start, n), min(bit * eighth + stop, n)
             if first < last:
                 yield whole[first:last], code[start : start + last - first], bit
+
+
+def whole_of(t: Tensor) -> Tensor:
+    """All elements of the storage of `t`, flat."""
+    return t.as_strided((elements_of(t),), (1,), 0)
+
+
+def elements_of(t: Tensor) -> int:
+    return t.untyped_storage().nbytes() // t.element_size()

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from lowtide.acting.blank import blank
-from lowtide.acting.codec import Codec
+from lowtide.acting.codec import Codec, elements_of
 from lowtide.acting.record import Ref, alias, below_autograd, changed, version_of
 from lowtide.errors import ReplayError
 
@@ -27,15 +27,6 @@ def witness_of(t: Tensor, inside: bool = True) -> tuple[Tensor | None, int]:
         witness = alias(t) if inside else t.detach()
         witness.data = NOTHING
     return witness, version_of(t)
-
-
-def whole_of(t: Tensor) -> Tensor:
-    """All elements of the storage of `t`, flat."""
-    return t.as_strided((elements_of(t),), (1,), 0)
-
-
-def elements_of(t: Tensor) -> int:
-    return t.untyped_storage().nbytes() // t.element_size()
 
 
 def only_in_backward() -> None:

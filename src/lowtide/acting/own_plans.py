@@ -18,7 +18,8 @@ from lowtide.acting.available import available_bytes
 from lowtide.acting.ops import held_in, storage_key
 from lowtide.acting.sandbox import tensors_of
 from lowtide.errors import InputError
-from lowtide.planning.allowance import MARGIN
+from lowtide.planning.allowance import is_auto, less_margin
+from lowtide.planning.compress import uncompressed
 from lowtide.planning.plan import Plan
 from lowtide.units import format_bytes, parse_bytes
 
@@ -97,7 +98,7 @@ class OwnPlans:
             step = costed_step(model, args, kwargs, None, None, None, self.budget is not None, None)
         finally:
             self.tracing = False
-        if old is not None and old.stale and step.digest == old.plan.step.digest:
+        if old is not None and old.stale and step.digest == uncompressed(old.plan.step).digest:
             old.left, old.stale = _PATIENCE, False  # a trace does not show the difference: another would be in vain
             return old
         left = old.left if old is not None else 0
@@ -127,8 +128,8 @@ class OwnPlans:
         if self.budget is None or (isinstance(self.budget, str) and "%" in self.budget):
             return None
         device = next((p.device for p in model.parameters()), torch.device("cpu"))
-        if isinstance(self.budget, str) and self.budget.strip().lower() == "auto":
-            total = int(available_bytes(device) * (1 - MARGIN))
+        if is_auto(self.budget):
+            total = less_margin(available_bytes(device))
         else:
             total = parse_bytes(self.budget)
         standing = _standing_bytes(model, args, kwargs)

@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes  # pyright: ignore
 
 from lowtide.acting import ambient
-from lowtide.acting.codec import Codec
+from lowtide.acting.codec import Codec, whole_of
 from lowtide.acting.ops import outputs_in
 from lowtide.errors import ReplayError
 
@@ -149,7 +149,7 @@ def version_of(t: Tensor) -> int:
 def copy_of(t: Tensor) -> Tensor:
     """A tensor on a copy of the whole storage of `t`."""
     if type(t) is FakeTensor:  # its mode never lets go of a storage that was given to `set_`
-        return t.as_strided((t.untyped_storage().nbytes() // t.element_size(),), (1,), 0).clone()
+        return whole_of(t).clone()
     storage = t.untyped_storage().clone()
     whole = torch.empty(0, dtype=t.dtype, device=t.device)
     return whole.set_(storage, 0, (storage.nbytes() // max(whole.element_size(), 1),), (1,))
@@ -243,10 +243,7 @@ class Record:
             if code in codes and code.tensor is None:
                 assert slot.tensor is not None
                 assert code.codec is not None
-                t = slot.tensor
-                code.tensor = code.codec.encode(
-                    t.as_strided((t.untyped_storage().nbytes() // t.element_size(),), (1,), 0)
-                )
+                code.tensor = code.codec.encode(whole_of(slot.tensor))
 
     def _checked(self, t: Tensor | None, slot: Slot) -> Tensor:
         if t is None or t.untyped_storage().nbytes() != slot.nbytes:

@@ -27,8 +27,8 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 
-from lowtide.acting.codec import Codec
-from lowtide.acting.coded import NOTHING, Coded, Shape, elements_of, only_in_backward, whole_of, witness_of
+from lowtide.acting.codec import Codec, elements_of, whole_of
+from lowtide.acting.coded import NOTHING, Coded, Shape, only_in_backward, witness_of
 from lowtide.acting.hooks import SavedTensorHooks
 from lowtide.acting.ops import (
     OpInfo,

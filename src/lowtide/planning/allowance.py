@@ -15,6 +15,16 @@ MARGIN = 0.08
 _SHARE = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*%\s*")
 
 
+def is_auto(budget: object) -> bool:
+    """Whether the budget is what is free."""
+    return isinstance(budget, str) and budget.strip().lower() == "auto"
+
+
+def less_margin(available_bytes: int) -> int:
+    """What `budget="auto"` takes of what is free."""
+    return int(available_bytes * (1 - MARGIN))
+
+
 def allowance(
     step: Step, baseline_bytes: int, budget: int | str, budget_of: str = "total", available_bytes: int | None = None
 ) -> int:
@@ -41,10 +51,10 @@ def allowance(
         total = int(float(share[1]) / 100 * (baseline_bytes + standing))
         if total <= 0:
             raise InputError(f"budget={budget!r}: a share of the peak must be more than 0 %")
-    elif isinstance(budget, str) and budget.strip().lower() == "auto":
+    elif is_auto(budget):
         if available_bytes is None:
             raise InputError("budget='auto' wants to know what is free: write a size such as '10GiB'")
-        total, standing = int(available_bytes * (1 - MARGIN)), step.standing_bytes
+        total, standing = less_margin(available_bytes), step.standing_bytes
     else:
         total = parse_bytes(budget)
     if total <= standing:
